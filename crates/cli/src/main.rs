@@ -1,0 +1,3 @@
+//! The command `whin`.
+
+fn main() {}

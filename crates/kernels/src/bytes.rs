@@ -1,0 +1,86 @@
+//! Bytes of files: mapped into memory or built into the program.
+
+use std::fs::File;
+use std::ops::{Deref, Range};
+use std::path::Path;
+use std::{fmt, io};
+
+use memmap2::{Mmap, UncheckedAdvice};
+
+/// The bytes of one file, read-only.
+pub struct Bytes(Kind);
+
+enum Kind {
+    Mapped(Mmap),
+    Static(&'static [u8]),
+    Owned(Vec<u8>),
+}
+
+impl Bytes {
+    /// Maps a regular file. It must not be shortened by others while the map lives: on most systems a program that
+    /// reads past the new end is stopped by a signal.
+    ///
+    /// # Errors
+    /// Those of opening and mapping; also when `path` is no regular file.
+    pub fn map(path: &Path) -> io::Result<Self> {
+        let metadata = std::fs::metadata(path)?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        let file = File::open(path)?;
+        if file.metadata()?.len() == 0 {
+            return Ok(Self(Kind::Owned(Vec::new())));
+        }
+        // SAFETY: the map is private and read-only; that the file keeps its length is the documented condition.
+        let map = unsafe { Mmap::map(&file)? };
+        Ok(Self(Kind::Mapped(map)))
+    }
+
+    /// Bytes that are part of the program.
+    pub fn from_static(bytes: &'static [u8]) -> Self {
+        Self(Kind::Static(bytes))
+    }
+
+    /// Gives the memory behind `range` back to the system; reading it again fetches it from the file.
+    pub fn release(&self, range: Range<usize>) {
+        if let Kind::Mapped(map) = &self.0
+            && range.start < range.end
+            && range.end <= map.len()
+        {
+            // SAFETY: for a private read-only map of a file this drops clean pages, which the next access reads
+            // anew from the file; no byte changes. A failure leaves the pages where they are, which is harmless.
+            let _ = unsafe {
+                map.unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, range.end - range.start)
+            };
+        }
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Kind::Owned(bytes))
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Kind::Mapped(map) => map,
+            Kind::Static(bytes) => bytes,
+            Kind::Owned(bytes) => bytes,
+        }
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match &self.0 {
+            Kind::Mapped(_) => "mapped",
+            Kind::Static(_) => "static",
+            Kind::Owned(_) => "owned",
+        };
+        write!(f, "Bytes({kind}, {})", self.len())
+    }
+}

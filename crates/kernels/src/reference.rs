@@ -1,0 +1,1 @@
+//! What is right: every stage in plain loops.

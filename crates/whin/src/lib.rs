@@ -1,0 +1,5 @@
+//! Runs Hugging Face language-model checkpoints: a prompt goes in, tokens come out.
+
+mod error;
+
+pub use error::{Error, ErrorKind, Result};
