@@ -4,48 +4,22 @@
 //! format. [`reference`](mod@reference) defines what is right, in plain loops; every other backend is tested against it, stage
 //! by stage. All `unsafe` code of the project lives in this crate.
 
+mod activation;
 pub mod bytes;
 pub mod cpu;
 mod error;
+pub mod int8;
 pub mod reference;
 mod step;
 mod tensor;
 
+pub use activation::Activation;
 pub use error::Error;
 pub use step::{BLOCK, Rotation, Step};
 pub use tensor::{Dtype, Tensor, WeightKind};
 
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// The activation function between the gate and the product of a feed-forward layer, `x` being one gate value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Activation {
-    /// `x · σ(x)`, also called swish. Elfwing et al., arXiv:1702.03118.
-    Silu,
-    /// `x · Φ(x)` with the exact normal distribution, by the error function. Hendrycks and Gimpel, arXiv:1606.08415.
-    Gelu,
-    /// The approximation of [`Self::Gelu`] by a hyperbolic tangent.
-    GeluTanh,
-    /// The approximation of [`Self::Gelu`] by `x · σ(1.702 x)`.
-    GeluSigmoid,
-    /// `max(x, 0)`.
-    Relu,
-    /// `max(x, 0)²`. So et al., arXiv:2109.08668.
-    ReluSquared,
-    /// `min(max(x, 0), 6)`.
-    Relu6,
-    /// `1 / (1 + e^-x)`.
-    Sigmoid,
-    /// The hyperbolic tangent.
-    Tanh,
-    /// `x · tanh(ln(1 + e^x))`. Misra, arXiv:1908.08681.
-    Mish,
-    /// `x · min(max(x + 3, 0), 6) / 6`. Howard et al., arXiv:1905.02244.
-    HardSwish,
-    /// `x` itself.
-    Identity,
-}
 
 /// Root-mean-square normalisation: `x / √(mean(x²) + eps) · weight`. Zhang and Sennrich, arXiv:1910.07467.
 pub struct RmsNorm<'a, B: Backend> {

@@ -1,1 +1,298 @@
-//! What is right: every stage in plain loops.
+//! What is right: every stage in plain loops over f32, with sums in f64 so that they are as good as f32 can hold.
+//!
+//! Nothing here is fast. Every other backend is compared with this one.
+
+use half::bf16;
+
+use crate::{
+    Attend, BLOCK, Backend, Best, CacheShape, Error, Gated, Head, Project, Qkv, Result, RmsNorm, Rotation,
+    Step, Tensor, WeightKind, int8,
+};
+
+/// The backend that defines what is right.
+#[derive(Debug, Default)]
+pub struct Reference;
+
+/// A matrix, row after row.
+#[derive(Debug)]
+pub struct Weight {
+    inputs: usize,
+    numbers: Numbers,
+}
+
+#[derive(Debug)]
+enum Numbers {
+    F32(Vec<f32>),   // (outputs, inputs)
+    Bf16(Vec<bf16>), // (outputs, inputs)
+    Int8 {
+        values: Vec<i8>,  // (outputs, inputs)
+        scales: Vec<f32>, // (outputs,)
+    },
+}
+
+/// Activations.
+#[derive(Debug)]
+pub struct Rows {
+    width: usize,
+    values: Vec<f32>, // (rows, width)
+}
+
+impl Rows {
+    fn row(&self, index: usize) -> &[f32] {
+        &self.values[index * self.width..(index + 1) * self.width]
+    }
+
+    fn row_mut(&mut self, index: usize) -> &mut [f32] {
+        &mut self.values[index * self.width..(index + 1) * self.width]
+    }
+}
+
+/// Keys and values.
+#[derive(Debug)]
+pub struct State {
+    layers: Vec<Layer>,
+}
+
+#[derive(Debug)]
+struct Layer {
+    width: usize,     // kv_heads · head_dim
+    keys: Vec<f32>,   // (blocks · BLOCK, kv_heads · head_dim)
+    values: Vec<f32>, // (blocks · BLOCK, kv_heads · head_dim)
+}
+
+impl Backend for Reference {
+    type Weight = Weight;
+    type Vector = Vec<f32>;
+    type Rows = Rows;
+    type State = State;
+
+    fn name(&self) -> String {
+        "reference".to_owned()
+    }
+
+    fn weight(&mut self, kind: WeightKind, outputs: usize, inputs: usize) -> Result<Weight> {
+        let count = outputs * inputs;
+        let numbers = match kind {
+            WeightKind::F32 => Numbers::F32(vec![0.0; count]),
+            WeightKind::Bf16 => Numbers::Bf16(vec![bf16::ZERO; count]),
+            WeightKind::Int8 => Numbers::Int8 { values: vec![0; count], scales: vec![0.0; outputs] },
+        };
+        Ok(Weight { inputs, numbers })
+    }
+
+    fn write(&mut self, weight: &mut Weight, first: usize, source: &Tensor<'_>) -> Result<()> {
+        let inputs = weight.inputs;
+        let mut row = vec![0.0; inputs];
+        for index in 0..source.rows() {
+            source.row(index, &mut row);
+            let output = first + index;
+            let range = output * inputs..(output + 1) * inputs;
+            match &mut weight.numbers {
+                Numbers::F32(numbers) => numbers[range].copy_from_slice(&row),
+                Numbers::Bf16(numbers) => {
+                    for (number, x) in numbers[range].iter_mut().zip(&row) {
+                        *number = bf16::from_f32(*x);
+                    }
+                }
+                Numbers::Int8 { values, scales } => {
+                    scales[output] = int8::quantize_weights(&row, &mut values[range])
+                        .ok_or(Error::NotFinite { row: index })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn vector(&mut self, values: &[f32]) -> Result<Vec<f32>> {
+        Ok(values.to_vec())
+    }
+
+    fn rows(&mut self, rows: usize, width: usize) -> Result<Rows> {
+        Ok(Rows { width, values: vec![0.0; rows * width] })
+    }
+
+    fn state(&mut self, shape: &CacheShape) -> Result<State> {
+        let layer =
+            |&(heads, dim): &(usize, usize)| Layer { width: heads * dim, keys: vec![], values: vec![] };
+        Ok(State { layers: shape.layers.iter().map(layer).collect() })
+    }
+
+    fn grow(&mut self, state: &mut State, blocks: usize) -> Result<()> {
+        for layer in &mut state.layers {
+            let len = layer.keys.len().max(blocks * BLOCK * layer.width);
+            layer.keys.resize(len, 0.0);
+            layer.values.resize(len, 0.0);
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, rows: &mut Rows, values: &[f32]) -> Result<()> {
+        rows.values[..values.len()].copy_from_slice(values);
+        Ok(())
+    }
+
+    fn read(&mut self, rows: &Rows, count: usize) -> Result<Vec<f32>> {
+        Ok(rows.values[..count * rows.width].to_vec())
+    }
+
+    fn embed(&mut self, table: &Weight, step: &Step, x: &mut Rows) {
+        for (row, &token) in step.tokens.iter().enumerate() {
+            let range = token as usize * table.inputs..(token as usize + 1) * table.inputs;
+            for (x, index) in x.row_mut(row).iter_mut().zip(range) {
+                *x = match &table.numbers {
+                    Numbers::F32(numbers) => numbers[index],
+                    Numbers::Bf16(numbers) => numbers[index].to_f32(),
+                    Numbers::Int8 { values, scales } => f32::from(values[index]) * scales[token as usize],
+                };
+            }
+        }
+    }
+
+    fn qkv(&mut self, args: &Qkv<'_, Self>, step: &Step, x: &Rows, state: &mut State, q: &mut Rows) {
+        let (heads, kv_heads, dim) = (args.heads, args.kv_heads, args.head_dim);
+        let layer = &mut state.layers[args.layer];
+        for row in 0..step.rows() {
+            let mut out = multiply(args.weight, &normalize(x.row(row), &args.norm));
+            add_bias(&mut out, args.bias);
+            let (queries, rest) = out.split_at_mut(heads * dim);
+            let (keys, values) = rest.split_at_mut(kv_heads * dim);
+            for (part, norm) in [(&mut *queries, &args.q_norm), (&mut *keys, &args.k_norm)] {
+                for head in part.chunks_exact_mut(dim) {
+                    if let Some(norm) = norm {
+                        head.copy_from_slice(&normalize(head, norm));
+                    }
+                    rotate(head, &step.rotations[args.rotation], row);
+                }
+            }
+            q.row_mut(row).copy_from_slice(queries);
+            let at = entry(step, row, step.positions[row] as usize) * layer.width;
+            layer.keys[at..at + layer.width].copy_from_slice(keys);
+            layer.values[at..at + layer.width].copy_from_slice(values);
+        }
+    }
+
+    fn attend(&mut self, args: &Attend, step: &Step, q: &Rows, state: &State, y: &mut Rows) {
+        let (dim, group) = (args.head_dim, args.heads / args.kv_heads);
+        let layer = &state.layers[args.layer];
+        for row in 0..step.rows() {
+            let position = step.positions[row] as usize;
+            let first = args.window.map_or(0, |window| (position + 1).saturating_sub(window));
+            for head in 0..args.heads {
+                let query = &q.row(row)[head * dim..(head + 1) * dim];
+                let at = |p: usize| entry(step, row, p) * layer.width + head / group * dim;
+                let scores: Vec<f32> = (first..=position)
+                    .map(|p| dot(query, &layer.keys[at(p)..at(p) + dim]) as f32 * args.scale)
+                    .collect();
+                let weights = softmax(&scores);
+                for (i, out) in y.row_mut(row)[head * dim..(head + 1) * dim].iter_mut().enumerate() {
+                    let terms =
+                        (first..=position).zip(&weights).map(|(p, w)| w * f64::from(layer.values[at(p) + i]));
+                    *out = terms.sum::<f64>() as f32;
+                }
+            }
+        }
+    }
+
+    fn gated(&mut self, args: &Gated<'_, Self>, step: &Step, x: &Rows, h: &mut Rows) {
+        for row in 0..step.rows() {
+            let out = multiply(args.weight, &normalize(x.row(row), &args.norm));
+            let (gate, up) = out.split_at(out.len() / 2);
+            for ((h, gate), up) in h.row_mut(row).iter_mut().zip(gate).zip(up) {
+                *h = args.activation.apply(*gate) * up;
+            }
+        }
+    }
+
+    fn project_add(&mut self, args: &Project<'_, Self>, step: &Step, h: &Rows, x: &mut Rows) {
+        for row in 0..step.rows() {
+            let mut out = multiply(args.weight, h.row(row));
+            add_bias(&mut out, args.bias);
+            for (x, out) in x.row_mut(row).iter_mut().zip(&out) {
+                *x += out;
+            }
+        }
+    }
+
+    fn logits(&mut self, args: &Head<'_, Self>, step: &Step, x: &Rows, logits: &mut Rows) {
+        for (index, &row) in step.wanted.iter().enumerate() {
+            let out = multiply(args.weight, &normalize(x.row(row as usize), &args.norm));
+            logits.row_mut(index).copy_from_slice(&out);
+        }
+    }
+
+    fn argmax(&mut self, logits: &Rows, count: usize) -> Result<Vec<Best>> {
+        Ok((0..count).map(|row| best(logits.row(row))).collect())
+    }
+}
+
+/// Which entry of the cache holds position `p` of the sequence that `row` belongs to.
+fn entry(step: &Step, row: usize, p: usize) -> usize {
+    step.tables[step.slots[row] as usize][p / BLOCK] as usize * BLOCK + p % BLOCK
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+}
+
+/// `weight · x`: (outputs,)
+fn multiply(weight: &Weight, x: &[f32]) -> Vec<f32> {
+    assert_eq!(x.len(), weight.inputs, "width of the input row");
+    match &weight.numbers {
+        Numbers::F32(numbers) => numbers.chunks_exact(x.len()).map(|w| dot(x, w) as f32).collect(),
+        Numbers::Bf16(numbers) => {
+            let terms =
+                |w: &[bf16]| w.iter().zip(x).map(|(w, x)| w.to_f64() * f64::from(*x)).sum::<f64>() as f32;
+            numbers.chunks_exact(x.len()).map(terms).collect()
+        }
+        Numbers::Int8 { values, scales } => {
+            let mut quantized = vec![0; x.len()];
+            let scale = int8::quantize_activations(x, &mut quantized);
+            let sum = |w: &[i8]| w.iter().zip(&quantized).map(|(w, x)| i64::from(*w) * i64::from(*x)).sum();
+            let rows = values.chunks_exact(x.len()).zip(scales);
+            rows.map(|(w, weight_scale)| int8::product(sum(w), scale, *weight_scale)).collect()
+        }
+    }
+}
+
+fn normalize(x: &[f32], norm: &RmsNorm<'_, Reference>) -> Vec<f32> {
+    let mean = dot(x, x) / x.len() as f64;
+    let inverse = 1.0 / (mean + f64::from(norm.eps)).sqrt();
+    x.iter().zip(norm.weight).map(|(x, w)| (f64::from(*x) * inverse * f64::from(*w)) as f32).collect()
+}
+
+fn add_bias(out: &mut [f32], bias: Option<&Vec<f32>>) {
+    for (out, bias) in out.iter_mut().zip(bias.into_iter().flatten()) {
+        *out += bias;
+    }
+}
+
+fn rotate(head: &mut [f32], rotation: &Rotation, row: usize) {
+    let pairs = rotation.pairs;
+    for i in 0..pairs {
+        let (cos, sin) = (rotation.cos[row * pairs + i], rotation.sin[row * pairs + i]);
+        let (a, b) = (head[i], head[i + pairs]);
+        head[i] = a * cos - b * sin;
+        head[i + pairs] = b * cos + a * sin;
+    }
+}
+
+fn softmax(scores: &[f32]) -> Vec<f64> {
+    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let powers: Vec<f64> = scores.iter().map(|s| f64::from(s - max).exp()).collect();
+    let sum: f64 = powers.iter().sum();
+    powers.iter().map(|p| p / sum).collect()
+}
+
+/// The largest logit, the lowest index of equals, NaN where any is.
+pub(crate) fn best(logits: &[f32]) -> Best {
+    let mut best = Best { id: 0, logit: f32::NEG_INFINITY };
+    for (id, &logit) in logits.iter().enumerate() {
+        if logit.is_nan() {
+            return Best { id: id as u32, logit };
+        }
+        if logit > best.logit {
+            best = Best { id: id as u32, logit };
+        }
+    }
+    best
+}

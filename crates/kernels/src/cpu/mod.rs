@@ -1,1 +1,235 @@
-//! The backend for processors.
+//! The backend for processors: the stages, composed of products, attention and row operations.
+
+use crate::{
+    Attend, Backend, Best, CacheShape, Gated, Head, Project, Qkv, Result, Step, Tensor, WeightKind, reference,
+};
+
+mod attention;
+mod buffer;
+pub mod isa;
+mod matrix;
+mod rows;
+mod threads;
+
+pub use attention::State;
+pub use isa::Isa;
+pub use matrix::Weight;
+pub use rows::Rows;
+
+use buffer::Parts;
+use matrix::{Sink, multiply};
+use rows::Input;
+use threads::Threads;
+
+/// A processor with the instruction set `I`.
+pub struct Cpu<I> {
+    isa: I,
+    threads: Threads,
+    input: Input,
+    output: Rows,
+    /// A stage that found no memory for its scratch rows leaves the error here, for the next read.
+    fault: Option<crate::Error>,
+}
+
+impl<I: Isa> Cpu<I> {
+    /// The processor, worked by `threads` threads.
+    ///
+    /// # Errors
+    /// [`Unavailable`](crate::Error::Unavailable) when the processor lacks the instruction set,
+    /// [`Failed`](crate::Error::Failed) when the system starts no more threads.
+    pub fn new(threads: usize) -> Result<Self> {
+        let isa = I::detect().ok_or_else(|| {
+            crate::Error::Unavailable(format!("this processor lacks the instruction set {}", I::NAME))
+        })?;
+        let threads = Threads::new(threads)
+            .map_err(|error| crate::Error::Failed(format!("cannot start {threads} threads: {error}")))?;
+        Ok(Self { isa, threads, input: Input::new()?, output: Rows::new(0, 0)?, fault: None })
+    }
+
+    fn keep(&mut self, result: Result<()>) {
+        if let Err(error) = result {
+            self.fault.get_or_insert(error);
+        }
+    }
+
+    /// Rows of `x`, normalised, as the left side of a product with `weight`.
+    fn normalize(
+        &mut self,
+        weight: &Weight,
+        norm: &crate::RmsNorm<'_, Self>,
+        x: &Rows,
+        (rows, pick): (usize, &(dyn Fn(usize) -> usize + Sync)),
+    ) -> Result<()> {
+        let isa = self.isa;
+        self.input.prepare(isa, &mut self.threads, weight.kind(), (rows, weight.inputs), &|row, out| {
+            rows::rms_norm(isa, x.row(pick(row)), norm.weight, norm.eps, out);
+        })
+    }
+
+    fn try_qkv(
+        &mut self,
+        args: &Qkv<'_, Self>,
+        step: &Step,
+        x: &Rows,
+        state: &mut State,
+        q: &mut Rows,
+    ) -> Result<()> {
+        self.normalize(args.weight, &args.norm, x, (step.rows(), &|row| row))?;
+        self.output.reshape(step.rows(), args.weight.outputs)?;
+        let sink = Sink::Store(args.bias.map(Vec::as_slice));
+        multiply(self.isa, &mut self.threads, args.weight, &self.input, sink, &mut self.output);
+        let (isa, dim, width) = (self.isa, args.head_dim, args.weight.outputs);
+        let queries = args.heads * dim;
+        let turned = queries + args.kv_heads * dim;
+        let rotation = &step.rotations[args.rotation];
+        let (out, q) = (Parts::new(self.output.values_mut()), Parts::new(q.values_mut()));
+        each_row(&mut self.threads, step.rows(), &|row| {
+            // SAFETY: each row belongs to one task.
+            let (out, q) = unsafe {
+                (out.part(row * width..row * width + turned), q.part(row * queries..(row + 1) * queries))
+            };
+            for (index, head) in out.chunks_exact_mut(dim).enumerate() {
+                let norm = if index < args.heads { &args.q_norm } else { &args.k_norm };
+                if let Some(norm) = norm {
+                    rows::rms_norm_in_place(isa, head, norm.weight, norm.eps);
+                }
+                rows::rotate(isa, head, rotation, row);
+            }
+            q.copy_from_slice(&out[..queries]);
+        });
+        for row in 0..step.rows() {
+            let (keys, values) = self.output.row(row)[queries..].split_at(args.kv_heads * dim);
+            let table = &step.tables[step.slots[row] as usize];
+            state.store(args.layer, table, step.positions[row] as usize, keys, values);
+        }
+        Ok(())
+    }
+
+    fn try_gated(&mut self, args: &Gated<'_, Self>, step: &Step, x: &Rows, h: &mut Rows) -> Result<()> {
+        self.normalize(args.weight, &args.norm, x, (step.rows(), &|row| row))?;
+        self.output.reshape(step.rows(), args.weight.outputs)?;
+        multiply(self.isa, &mut self.threads, args.weight, &self.input, Sink::Store(None), &mut self.output);
+        let (isa, inner, out) = (self.isa, h.width(), &self.output);
+        let h = Parts::new(h.values_mut());
+        each_row(&mut self.threads, step.rows(), &|row| {
+            let (gate, up) = out.row(row).split_at(inner);
+            // SAFETY: each row belongs to one task.
+            rows::gate(isa, args.activation, gate, up, unsafe { h.part(row * inner..(row + 1) * inner) });
+        });
+        Ok(())
+    }
+
+    fn try_project_add(
+        &mut self,
+        args: &Project<'_, Self>,
+        step: &Step,
+        h: &Rows,
+        x: &mut Rows,
+    ) -> Result<()> {
+        let shape = (step.rows(), args.weight.inputs);
+        self.input.prepare(self.isa, &mut self.threads, args.weight.kind(), shape, &|row, out| {
+            out.copy_from_slice(h.row(row));
+        })?;
+        let sink = Sink::Add(args.bias.map(Vec::as_slice));
+        multiply(self.isa, &mut self.threads, args.weight, &self.input, sink, x);
+        Ok(())
+    }
+
+    fn try_logits(&mut self, args: &Head<'_, Self>, step: &Step, x: &Rows, logits: &mut Rows) -> Result<()> {
+        let pick = |index: usize| step.wanted[index] as usize;
+        self.normalize(args.weight, &args.norm, x, (step.wanted.len(), &pick))?;
+        multiply(self.isa, &mut self.threads, args.weight, &self.input, Sink::Store(None), logits);
+        Ok(())
+    }
+}
+
+/// Rows that one task of a cheap row operation takes.
+const ROWS_A_TASK: usize = 8;
+
+fn each_row(threads: &mut Threads, rows: usize, task: &(dyn Fn(usize) + Sync)) {
+    threads.run(rows.div_ceil(ROWS_A_TASK), &|chunk| {
+        (chunk * ROWS_A_TASK..rows.min((chunk + 1) * ROWS_A_TASK)).for_each(task);
+    });
+}
+
+impl<I: Isa> Backend for Cpu<I> {
+    type Weight = Weight;
+    type Vector = Vec<f32>;
+    type Rows = Rows;
+    type State = State;
+
+    fn name(&self) -> String {
+        let count = self.threads.count();
+        format!("cpu ({}, {count} {})", I::NAME, if count == 1 { "thread" } else { "threads" })
+    }
+
+    fn weight(&mut self, kind: WeightKind, outputs: usize, inputs: usize) -> Result<Weight> {
+        Weight::new(kind, outputs, inputs)
+    }
+
+    fn write(&mut self, weight: &mut Weight, first: usize, source: &Tensor<'_>) -> Result<()> {
+        weight.write(first, source, &mut self.threads)
+    }
+
+    fn vector(&mut self, values: &[f32]) -> Result<Vec<f32>> {
+        Ok(values.to_vec())
+    }
+
+    fn rows(&mut self, rows: usize, width: usize) -> Result<Rows> {
+        Rows::new(rows, width)
+    }
+
+    fn state(&mut self, shape: &CacheShape) -> Result<State> {
+        Ok(State::new(shape))
+    }
+
+    fn grow(&mut self, state: &mut State, blocks: usize) -> Result<()> {
+        state.grow(blocks)
+    }
+
+    fn fill(&mut self, rows: &mut Rows, values: &[f32]) -> Result<()> {
+        rows.values_mut()[..values.len()].copy_from_slice(values);
+        Ok(())
+    }
+
+    fn read(&mut self, rows: &Rows, count: usize) -> Result<Vec<f32>> {
+        self.fault.take().map_or(Ok(()), Err)?;
+        Ok(rows.values()[..count * rows.width()].to_vec())
+    }
+
+    fn embed(&mut self, table: &Weight, step: &Step, x: &mut Rows) {
+        let width = x.width();
+        for (out, &token) in x.values_mut().chunks_exact_mut(width).zip(&step.tokens) {
+            table.row(token as usize, out);
+        }
+    }
+
+    fn qkv(&mut self, args: &Qkv<'_, Self>, step: &Step, x: &Rows, state: &mut State, q: &mut Rows) {
+        let result = self.try_qkv(args, step, x, state, q);
+        self.keep(result);
+    }
+
+    fn attend(&mut self, args: &Attend, step: &Step, q: &Rows, state: &State, y: &mut Rows) {
+        attention::attend(self.isa, &mut self.threads, args, step, q, state, y);
+    }
+
+    fn gated(&mut self, args: &Gated<'_, Self>, step: &Step, x: &Rows, h: &mut Rows) {
+        let result = self.try_gated(args, step, x, h);
+        self.keep(result);
+    }
+
+    fn project_add(&mut self, args: &Project<'_, Self>, step: &Step, h: &Rows, x: &mut Rows) {
+        let result = self.try_project_add(args, step, h, x);
+        self.keep(result);
+    }
+
+    fn logits(&mut self, args: &Head<'_, Self>, step: &Step, x: &Rows, logits: &mut Rows) {
+        let result = self.try_logits(args, step, x, logits);
+        self.keep(result);
+    }
+
+    fn argmax(&mut self, logits: &Rows, count: usize) -> Result<Vec<Best>> {
+        self.fault.take().map_or(Ok(()), Err)?;
+        Ok((0..count).map(|row| self.isa.run(|| reference::best(logits.row(row)))).collect())
+    }
+}

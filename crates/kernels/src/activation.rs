@@ -1,0 +1,101 @@
+//! The activation functions of feed-forward layers.
+
+/// The activation function between the gate and the product of a feed-forward layer, `x` being one gate value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// `x · σ(x)`, also called swish. Elfwing et al., arXiv:1702.03118.
+    Silu,
+    /// `x · Φ(x)` with the exact normal distribution, by the error function. Hendrycks and Gimpel, arXiv:1606.08415.
+    Gelu,
+    /// The approximation of [`Self::Gelu`] by a hyperbolic tangent.
+    GeluTanh,
+    /// The approximation of [`Self::Gelu`] by `x · σ(1.702 x)`.
+    GeluSigmoid,
+    /// `max(x, 0)`.
+    Relu,
+    /// `max(x, 0)²`. So et al., arXiv:2109.08668.
+    ReluSquared,
+    /// `min(max(x, 0), 6)`.
+    Relu6,
+    /// `1 / (1 + e^-x)`.
+    Sigmoid,
+    /// The hyperbolic tangent.
+    Tanh,
+    /// `x · tanh(ln(1 + e^x))`. Misra, arXiv:1908.08681.
+    Mish,
+    /// `x · min(max(x + 3, 0), 6) / 6`. Howard et al., arXiv:1905.02244.
+    HardSwish,
+    /// `x` itself.
+    Identity,
+}
+
+impl Activation {
+    /// The value at `x`. NaN stays NaN.
+    pub fn apply(self, x: f32) -> f32 {
+        match self {
+            Self::Silu => x * sigmoid(x),
+            Self::Gelu => 0.5 * x * (1.0 + libm::erff(x * std::f32::consts::FRAC_1_SQRT_2)),
+            Self::GeluTanh => {
+                let inner = (2.0 / std::f32::consts::PI).sqrt() * (x + 0.044_715 * x * x * x);
+                0.5 * x * (1.0 + inner.tanh())
+            }
+            Self::GeluSigmoid => x * sigmoid(1.702 * x),
+            Self::Relu => rectify(x),
+            Self::ReluSquared => rectify(x) * rectify(x),
+            Self::Relu6 => cap(rectify(x), 6.0),
+            Self::Sigmoid => sigmoid(x),
+            Self::Tanh => x.tanh(),
+            // ln(1 + e^x) is x itself, to the last bit, long before e^x leaves the range of f32.
+            Self::Mish => x * if x > 20.0 { x } else { x.exp().ln_1p() }.tanh(),
+            Self::HardSwish => x * cap(rectify(x + 3.0), 6.0) / 6.0,
+            Self::Identity => x,
+        }
+    }
+}
+
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// `max(x, 0)` that, unlike `f32::max`, keeps NaN.
+fn rectify(x: f32) -> f32 {
+    if x < 0.0 { 0.0 } else { x }
+}
+
+/// `min(x, limit)` that keeps NaN.
+fn cap(x: f32, limit: f32) -> f32 {
+    if x > limit { limit } else { x }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Activation::*;
+
+    #[test]
+    fn known_values_and_lost_faults() {
+        let table = [
+            (Silu, 1.0, 0.731_058_6),
+            (Gelu, 1.0, 0.841_344_7),
+            (GeluTanh, 1.0, 0.841_192),
+            (GeluSigmoid, 1.0, 0.845_795_8),
+            (Relu, -1.0, 0.0),
+            (ReluSquared, 3.0, 9.0),
+            (Relu6, 7.0, 6.0),
+            (Sigmoid, 0.0, 0.5),
+            (Tanh, 0.5, 0.462_117_15),
+            (Mish, 1.0, 0.865_098_4),
+            (Mish, 50.0, 50.0),
+            (HardSwish, 1.0, 0.666_666_7),
+            (Identity, -2.5, -2.5),
+        ];
+        for (activation, x, y) in table {
+            let got: f32 = activation.apply(x);
+            assert!((got - y).abs() < 1e-6, "{activation:?}({x}) = {got}, not {y}");
+            if activation != Identity {
+                assert!(activation.apply(f32::NAN).is_nan(), "{activation:?}(NaN)");
+            }
+        }
+        assert_eq!(Silu.apply(-200.0), 0.0);
+        assert_eq!(Silu.apply(200.0), 200.0);
+    }
+}

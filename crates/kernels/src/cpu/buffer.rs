@@ -1,0 +1,71 @@
+//! Memory for weights, activations and caches.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use bytemuck::Pod;
+use memmap2::MmapMut;
+
+use crate::{Error, Result};
+
+/// Numbers in pages of their own, all zero at first, aligned to a page; in huge pages where the system has them,
+/// since reading weights at full bandwidth would otherwise spend a tenth of the time on address translation.
+#[derive(Debug)]
+pub struct Buffer<T> {
+    map: Option<MmapMut>, // none when empty
+    marker: PhantomData<T>,
+}
+
+impl<T: Pod> Buffer<T> {
+    /// Room for `len` numbers; `what` names them in the error.
+    pub fn new(len: usize, what: &str) -> Result<Self> {
+        if len == 0 {
+            return Ok(Self { map: None, marker: PhantomData });
+        }
+        let out_of_memory = |bytes| Error::OutOfMemory { what: what.to_owned(), bytes };
+        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| out_of_memory(usize::MAX))?;
+        let map = MmapMut::map_anon(bytes).map_err(|_| out_of_memory(bytes))?;
+        // Only a wish: small pages serve as well, a little slower.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
+        Ok(Self { map: Some(map), marker: PhantomData })
+    }
+
+    /// All numbers.
+    pub fn values(&self) -> &[T] {
+        self.map.as_ref().map_or(&[], |map| bytemuck::cast_slice(map))
+    }
+
+    /// All numbers, to write.
+    pub fn values_mut(&mut self) -> &mut [T] {
+        self.map.as_mut().map_or(&mut [], |map| bytemuck::cast_slice_mut(map))
+    }
+}
+
+/// A slice of which several threads write different parts at once.
+pub struct Parts<'a, T> {
+    start: *mut T,
+    len: usize,
+    marker: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: threads get at the numbers only through `part`, whose callers keep the parts apart.
+unsafe impl<T: Send> Sync for Parts<'_, T> {}
+
+impl<'a, T> Parts<'a, T> {
+    /// All of `slice`, to be handed out in parts.
+    pub fn new(slice: &'a mut [T]) -> Self {
+        Self { start: slice.as_mut_ptr(), len: slice.len(), marker: PhantomData }
+    }
+
+    /// One part.
+    ///
+    /// # Safety
+    /// No two parts that overlap may be alive at once.
+    #[expect(clippy::mut_from_ref, reason = "the caller keeps the parts apart")]
+    pub unsafe fn part(&self, range: Range<usize>) -> &mut [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "part outside of the slice");
+        // SAFETY: the range lies inside the slice, as just checked, and the caller lets no other part overlap it.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.end - range.start) }
+    }
+}

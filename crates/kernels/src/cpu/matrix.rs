@@ -1,0 +1,299 @@
+//! Weight matrices, and the product of rows with them.
+
+use half::bf16;
+
+use super::buffer::{Buffer, Parts};
+use super::isa::{Isa, PAD};
+use super::rows::{Input, Rows};
+use super::threads::Threads;
+use crate::{Error, Result, Tensor, WeightKind, int8};
+
+/// A matrix, output after output, each padded with zeros to a multiple of [`PAD`] inputs.
+#[derive(Debug)]
+pub struct Weight {
+    pub(super) outputs: usize,
+    pub(super) inputs: usize,
+    stride: usize,
+    numbers: Numbers,
+}
+
+#[derive(Debug)]
+enum Numbers {
+    F32(Buffer<f32>),  // (outputs, stride)
+    Bf16(Buffer<u16>), // (outputs, stride), the bits of bf16
+    Int8 {
+        values: Buffer<i8>,  // (outputs, stride)
+        scales: Buffer<f32>, // (outputs,)
+    },
+}
+
+impl Weight {
+    pub(super) fn new(kind: WeightKind, outputs: usize, inputs: usize) -> Result<Self> {
+        let stride = inputs.next_multiple_of(PAD);
+        let what = "weights";
+        let count = outputs.checked_mul(stride).unwrap_or(usize::MAX);
+        let numbers = match kind {
+            WeightKind::F32 => Numbers::F32(Buffer::new(count, what)?),
+            WeightKind::Bf16 => Numbers::Bf16(Buffer::new(count, what)?),
+            WeightKind::Int8 => {
+                Numbers::Int8 { values: Buffer::new(count, what)?, scales: Buffer::new(outputs, what)? }
+            }
+        };
+        Ok(Self { outputs, inputs, stride, numbers })
+    }
+
+    pub(super) fn kind(&self) -> WeightKind {
+        match self.numbers {
+            Numbers::F32(_) => WeightKind::F32,
+            Numbers::Bf16(_) => WeightKind::Bf16,
+            Numbers::Int8 { .. } => WeightKind::Int8,
+        }
+    }
+
+    /// Converts the rows of `source` into the outputs from `first` on, on all threads.
+    pub(super) fn write(&mut self, first: usize, source: &Tensor<'_>, threads: &mut Threads) -> Result<()> {
+        assert!(source.cols() == self.inputs && first + source.rows() <= self.outputs, "shape of the source");
+        let (inputs, stride) = (self.inputs, self.stride);
+        let span = first * stride..(first + source.rows()) * stride;
+        match &mut self.numbers {
+            Numbers::F32(numbers) => {
+                let rows = Parts::new(&mut numbers.values_mut()[span]);
+                each_row(threads, source.rows(), &|row| {
+                    // SAFETY: each row is written by one task.
+                    let out = unsafe { rows.part(row * stride..row * stride + inputs) };
+                    source.row(row, out);
+                });
+            }
+            Numbers::Bf16(numbers) => {
+                let rows = Parts::new(&mut numbers.values_mut()[span]);
+                each_row(threads, source.rows(), &|row| {
+                    // SAFETY: each row is written by one task.
+                    let out = unsafe { rows.part(row * stride..row * stride + inputs) };
+                    write_bf16(source, row, bytemuck::cast_slice_mut(out));
+                });
+            }
+            Numbers::Int8 { values, scales } => {
+                let rows = Parts::new(&mut values.values_mut()[span]);
+                let scales = &mut scales.values_mut()[first..first + source.rows()];
+                let parts = Parts::new(scales);
+                each_row(threads, source.rows(), &|row| {
+                    let mut numbers = vec![0.0; inputs];
+                    source.row(row, &mut numbers);
+                    // SAFETY: each row is written by one task.
+                    let (out, scale) =
+                        unsafe { (rows.part(row * stride..row * stride + inputs), parts.part(row..row + 1)) };
+                    scale[0] = int8::quantize_weights(&numbers, out).unwrap_or(f32::NAN);
+                });
+                if let Some(row) = scales.iter().position(|scale| scale.is_nan()) {
+                    return Err(Error::NotFinite { row });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Row `output` as f32: (inputs,).
+    pub(super) fn row(&self, output: usize, out: &mut [f32]) {
+        let range = output * self.stride..output * self.stride + self.inputs;
+        match &self.numbers {
+            Numbers::F32(numbers) => out.copy_from_slice(&numbers.values()[range]),
+            Numbers::Bf16(numbers) => {
+                for (out, bits) in out.iter_mut().zip(&numbers.values()[range]) {
+                    *out = bf16::from_bits(*bits).to_f32();
+                }
+            }
+            Numbers::Int8 { values, scales } => {
+                let scale = scales.values()[output];
+                for (out, value) in out.iter_mut().zip(&values.values()[range]) {
+                    *out = f32::from(*value) * scale;
+                }
+            }
+        }
+    }
+}
+
+/// Rows that one task of [`Weight::write`] converts.
+const ROWS_A_TASK: usize = 64;
+
+fn each_row(threads: &mut Threads, rows: usize, convert: &(dyn Fn(usize) + Sync)) {
+    threads.run(rows.div_ceil(ROWS_A_TASK), &|task| {
+        (task * ROWS_A_TASK..rows.min((task + 1) * ROWS_A_TASK)).for_each(convert);
+    });
+}
+
+fn write_bf16(source: &Tensor<'_>, row: usize, out: &mut [bf16]) {
+    if source.bf16_row(row, out).is_none() {
+        let mut numbers = vec![0.0; out.len()];
+        source.row(row, &mut numbers);
+        for (out, number) in out.iter_mut().zip(&numbers) {
+            *out = bf16::from_f32(*number);
+        }
+    }
+}
+
+/// Where the numbers of a product go.
+#[derive(Clone, Copy)]
+pub enum Sink<'a> {
+    /// `out = x · wᵀ + bias`
+    Store(Option<&'a [f32]>),
+    /// `out += x · wᵀ + bias`
+    Add(Option<&'a [f32]>),
+}
+
+/// Below this many multiplications a product is done sooner by one thread than shared out.
+const WORTH_SHARING: usize = 1 << 16;
+
+/// Outputs of one tile.
+const TILE: usize = 4;
+
+/// The product of all rows of `input` with `weight`, into `out` (rows, outputs).
+pub fn multiply<I: Isa>(
+    isa: I,
+    threads: &mut Threads,
+    weight: &Weight,
+    input: &Input,
+    sink: Sink<'_>,
+    out: &mut Rows,
+) {
+    let rows = input.rows;
+    assert!(input.stride == weight.stride && input.kind == weight.kind(), "input of the product");
+    assert_eq!(out.width(), weight.outputs, "width of the product");
+    let work = rows * weight.outputs * weight.stride;
+    let tasks = if work < WORTH_SHARING { 1 } else { threads.count() * 8 };
+    // Whole tiles a task, and no more than stay in the second-level cache while many rows pass over them.
+    let chunk = weight.outputs.div_ceil(tasks).next_multiple_of(TILE);
+    let chunk = if tasks == 1 { chunk } else { chunk.clamp(16, 128) };
+    let out = Output { stride: weight.outputs, sink, parts: Parts::new(out.values_mut()) };
+    let stride = weight.stride;
+    threads.run(weight.outputs.div_ceil(chunk), &|task| {
+        let outputs = task * chunk..weight.outputs.min((task + 1) * chunk);
+        let emit = |row, output, value| {
+            // SAFETY: each output column belongs to one task.
+            unsafe { out.put(row, output, value) }
+        };
+        match &weight.numbers {
+            Numbers::F32(w) => {
+                let (x, w) = (|row| input.floats(row), |output| line(w.values(), stride, output));
+                tiles(I::TILE_ROWS, rows, outputs, (&x, &w), &FloatTile(isa), &emit);
+            }
+            Numbers::Bf16(w) => {
+                let w: &[bf16] = bytemuck::cast_slice(w.values());
+                let (x, w) = (|row| input.floats(row), |output| line(w, stride, output));
+                tiles(I::TILE_ROWS, rows, outputs, (&x, &w), &Bf16Tile(isa), &emit);
+            }
+            Numbers::Int8 { values, scales } => {
+                let (x, w) = (|row| input.shorts(row), |output| line(values.values(), stride, output));
+                let scales = scales.values();
+                let emit = |row, output, sum| {
+                    emit(row, output, int8::product(sum, input.scale(row), scales[output]))
+                };
+                tiles(I::TILE_ROWS, rows, outputs, (&x, &w), &Int8Tile(isa), &emit);
+            }
+        }
+    });
+}
+
+fn line<T>(numbers: &[T], stride: usize, row: usize) -> &[T] {
+    &numbers[row * stride..(row + 1) * stride]
+}
+
+struct Output<'a> {
+    stride: usize,
+    sink: Sink<'a>,
+    parts: Parts<'a, f32>, // (rows, stride)
+}
+
+impl Output<'_> {
+    /// # Safety
+    /// Only one thread at a time may write this output of this row.
+    #[inline(always)]
+    unsafe fn put(&self, row: usize, output: usize, value: f32) {
+        let at = row * self.stride + output;
+        // SAFETY: the caller keeps others away from this number.
+        let out = unsafe { &mut self.parts.part(at..at + 1)[0] };
+        let biased = |bias: Option<&[f32]>| bias.map_or(value, |bias| value + bias[output]);
+        match self.sink {
+            Sink::Store(bias) => *out = biased(bias),
+            Sink::Add(bias) => *out += biased(bias),
+        }
+    }
+}
+
+/// The sums of one tile of rows by outputs.
+trait Tile<X, W, S> {
+    fn sums<const R: usize, const N: usize>(&self, x: [&[X]; R], w: [&[W]; N]) -> [[S; N]; R];
+}
+
+struct FloatTile<I>(I);
+struct Bf16Tile<I>(I);
+struct Int8Tile<I>(I);
+
+impl<I: Isa> Tile<f32, f32, f32> for FloatTile<I> {
+    fn sums<const R: usize, const N: usize>(&self, x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R] {
+        self.0.dots_f32(x, w)
+    }
+}
+
+impl<I: Isa> Tile<f32, bf16, f32> for Bf16Tile<I> {
+    fn sums<const R: usize, const N: usize>(&self, x: [&[f32]; R], w: [&[bf16]; N]) -> [[f32; N]; R] {
+        self.0.dots_bf16(x, w)
+    }
+}
+
+impl<I: Isa> Tile<i16, i8, i64> for Int8Tile<I> {
+    fn sums<const R: usize, const N: usize>(&self, x: [&[i16]; R], w: [&[i8]; N]) -> [[i64; N]; R] {
+        self.0.dots_int8(x, w)
+    }
+}
+
+/// Covers rows × outputs with tiles. Rows are the outer loop: a few of them stay in the first-level cache while the
+/// weights of all `outputs` stream past from the second.
+fn tiles<'a, X: 'a, W: 'a, S: Copy>(
+    tile_rows: usize,
+    rows: usize,
+    outputs: std::ops::Range<usize>,
+    (x, w): (&dyn Fn(usize) -> &'a [X], &dyn Fn(usize) -> &'a [W]),
+    tile: &impl Tile<X, W, S>,
+    emit: &impl Fn(usize, usize, S),
+) {
+    let mut row = 0;
+    while row < rows {
+        row += match rows - row {
+            left if left >= 4 && tile_rows == 4 => {
+                tile_row::<4, _, _, _>(row, outputs.clone(), (x, w), tile, emit)
+            }
+            left if left >= 2 => tile_row::<2, _, _, _>(row, outputs.clone(), (x, w), tile, emit),
+            _ => tile_row::<1, _, _, _>(row, outputs.clone(), (x, w), tile, emit),
+        };
+    }
+}
+
+/// `R` rows by all `outputs`. Returns `R`.
+fn tile_row<'a, const R: usize, X: 'a, W: 'a, S: Copy>(
+    row: usize,
+    outputs: std::ops::Range<usize>,
+    (x, w): (&dyn Fn(usize) -> &'a [X], &dyn Fn(usize) -> &'a [W]),
+    tile: &impl Tile<X, W, S>,
+    emit: &impl Fn(usize, usize, S),
+) -> usize {
+    let lines: [&[X]; R] = std::array::from_fn(|r| x(row + r));
+    let mut output = outputs.start;
+    while output < outputs.end {
+        if outputs.end - output >= TILE {
+            let sums = tile.sums::<R, TILE>(lines, std::array::from_fn(|n| w(output + n)));
+            for (r, sums) in sums.iter().enumerate() {
+                for (n, sum) in sums.iter().enumerate() {
+                    emit(row + r, output + n, *sum);
+                }
+            }
+            output += TILE;
+        } else {
+            let sums = tile.sums::<R, 1>(lines, [w(output)]);
+            for (r, [sum]) in sums.iter().enumerate() {
+                emit(row + r, output, *sum);
+            }
+            output += 1;
+        }
+    }
+    R
+}

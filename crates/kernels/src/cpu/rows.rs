@@ -1,0 +1,281 @@
+//! Rows of activations, and what is done to one row at a time.
+
+use super::buffer::{Buffer, Parts};
+use super::isa::{Isa, PAD};
+use super::threads::Threads;
+use crate::int8::{ACTIVATION_MAX, SMALLEST, largest};
+use crate::{Activation, Result, Rotation, WeightKind};
+
+/// Activations in f32: (rows, width).
+#[derive(Debug)]
+pub struct Rows {
+    width: usize,
+    values: Buffer<f32>,
+}
+
+impl Rows {
+    pub(super) fn new(rows: usize, width: usize) -> Result<Self> {
+        Ok(Self { width, values: Buffer::new(rows * width, "activations")? })
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// The numbers of one row: (width,).
+    pub(super) fn row(&self, row: usize) -> &[f32] {
+        &self.values.values()[row * self.width..(row + 1) * self.width]
+    }
+
+    /// All numbers.
+    pub(super) fn values(&self) -> &[f32] {
+        self.values.values()
+    }
+
+    /// All numbers, to write.
+    pub(super) fn values_mut(&mut self) -> &mut [f32] {
+        self.values.values_mut()
+    }
+
+    /// Makes this (`rows`, `width`) or larger; for numbers that nobody keeps from one use to the next.
+    pub(super) fn reshape(&mut self, rows: usize, width: usize) -> Result<()> {
+        if self.values.values().len() < rows * width {
+            *self = Self::new(rows, width)?;
+        }
+        self.width = width;
+        Ok(())
+    }
+}
+
+/// The left side of a product, in the form that the kind of its weight wants: each row padded with zeros to a
+/// multiple of [`PAD`], and quantised as `crate::int8` says where the weight is.
+#[derive(Debug)]
+pub struct Input {
+    pub kind: WeightKind,
+    pub rows: usize,
+    pub stride: usize,
+    floats: Buffer<f32>, // (rows, stride)
+    shorts: Buffer<i16>, // (rows, stride)
+    scales: Buffer<f32>, // (rows,)
+}
+
+/// Rows that one task prepares.
+const ROWS_A_TASK: usize = 8;
+
+impl Input {
+    pub fn new() -> Result<Self> {
+        Ok(Self {
+            kind: WeightKind::F32,
+            rows: 0,
+            stride: 0,
+            floats: Buffer::new(0, "")?,
+            shorts: Buffer::new(0, "")?,
+            scales: Buffer::new(0, "")?,
+        })
+    }
+
+    pub fn floats(&self, row: usize) -> &[f32] {
+        &self.floats.values()[row * self.stride..(row + 1) * self.stride]
+    }
+
+    pub fn shorts(&self, row: usize) -> &[i16] {
+        &self.shorts.values()[row * self.stride..(row + 1) * self.stride]
+    }
+
+    pub fn scale(&self, row: usize) -> f32 {
+        self.scales.values()[row]
+    }
+
+    /// Fills this with `rows` rows that `write(row, out)` computes, `out` being (width,).
+    pub fn prepare<I: Isa>(
+        &mut self,
+        isa: I,
+        threads: &mut Threads,
+        kind: WeightKind,
+        (rows, width): (usize, usize),
+        write: &(dyn Fn(usize, &mut [f32]) + Sync),
+    ) -> Result<()> {
+        let stride = width.next_multiple_of(PAD);
+        (self.kind, self.rows, self.stride) = (kind, rows, stride);
+        let short = kind == WeightKind::Int8;
+        grow(&mut self.floats, rows * stride)?;
+        grow(&mut self.shorts, if short { rows * stride } else { 0 })?;
+        grow(&mut self.scales, if short { rows } else { 0 })?;
+        let floats = Parts::new(self.floats.values_mut());
+        let shorts = Parts::new(self.shorts.values_mut());
+        let scales = Parts::new(self.scales.values_mut());
+        threads.run(rows.div_ceil(ROWS_A_TASK), &|task| {
+            for row in task * ROWS_A_TASK..rows.min((task + 1) * ROWS_A_TASK) {
+                let range = row * stride..(row + 1) * stride;
+                // SAFETY: each row belongs to one task.
+                let out = unsafe { floats.part(range.clone()) };
+                write(row, &mut out[..width]);
+                out[width..].fill(0.0);
+                if short {
+                    // SAFETY: each row belongs to one task.
+                    let (q, scale) = unsafe { (shorts.part(range), scales.part(row..row + 1)) };
+                    scale[0] = quantize(isa, out, q);
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
+fn grow<T: bytemuck::Pod>(buffer: &mut Buffer<T>, len: usize) -> Result<()> {
+    if buffer.values().len() < len {
+        *buffer = Buffer::new(len, "activations")?;
+    }
+    Ok(())
+}
+
+/// As [`crate::int8::quantize_activations`], to the bit.
+pub fn quantize<I: Isa>(isa: I, x: &[f32], q: &mut [i16]) -> f32 {
+    let max = isa.run(|| largest(x));
+    if !max.is_finite() || max < SMALLEST {
+        q.fill(0);
+        return if max.is_finite() { 0.0 } else { f32::NAN };
+    }
+    let inverse = ACTIVATION_MAX / max;
+    isa.run(|| {
+        for (q, x) in q.iter_mut().zip(x) {
+            // Adding and taking away 1.5 · 2²³ rounds to the nearest integer, ties to even: magnitudes are below 2²².
+            let rounded = (x * inverse + 12_582_912.0) - 12_582_912.0;
+            *q = rounded.clamp(-ACTIVATION_MAX, ACTIVATION_MAX) as i16;
+        }
+    });
+    max / ACTIVATION_MAX
+}
+
+/// `out = x / √(mean(x²) + eps) · weight`
+pub fn rms_norm<I: Isa>(isa: I, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    isa.run(|| {
+        let inverse = inverse_rms::<I>(x, eps);
+        for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
+            *out = x * inverse * weight;
+        }
+    });
+}
+
+/// The same in place.
+pub fn rms_norm_in_place<I: Isa>(isa: I, x: &mut [f32], weight: &[f32], eps: f32) {
+    isa.run(|| {
+        let inverse = inverse_rms::<I>(x, eps);
+        for (x, weight) in x.iter_mut().zip(weight) {
+            *x = *x * inverse * weight;
+        }
+    });
+}
+
+#[inline(always)]
+fn inverse_rms<I: Isa>(x: &[f32], eps: f32) -> f32 {
+    let mut lanes = [0.0; 16];
+    let (whole, rest) = x.as_chunks::<16>();
+    for chunk in whole {
+        for (sum, x) in lanes.iter_mut().zip(chunk) {
+            *sum = fused::<I>(*x, *x, *sum);
+        }
+    }
+    for (sum, x) in lanes.iter_mut().zip(rest) {
+        *sum = fused::<I>(*x, *x, *sum);
+    }
+    let mean = lanes.iter().sum::<f32>() / x.len() as f32;
+    1.0 / (mean + eps).sqrt()
+}
+
+/// Turns the pairs of one head by the angles of row `row`.
+pub fn rotate<I: Isa>(isa: I, head: &mut [f32], rotation: &Rotation, row: usize) {
+    let pairs = rotation.pairs;
+    let (cos, sin) = (&rotation.cos[row * pairs..][..pairs], &rotation.sin[row * pairs..][..pairs]);
+    isa.run(|| {
+        let (first, rest) = head.split_at_mut(pairs);
+        for (((a, b), cos), sin) in first.iter_mut().zip(&mut rest[..pairs]).zip(cos).zip(sin) {
+            (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+        }
+    });
+}
+
+/// `out = activation(gate) · up`
+pub fn gate<I: Isa>(isa: I, activation: Activation, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    let terms = out.iter_mut().zip(gate).zip(up);
+    if activation == Activation::Silu {
+        isa.run(|| terms.for_each(|((out, gate), up)| *out = gate / (1.0 + exp::<I>(-gate)) * up));
+    } else {
+        terms.for_each(|((out, gate), up)| *out = activation.apply(*gate) * up);
+    }
+}
+
+/// `a · b + c`, in one instruction where there is one; a call of the library's exact version would be far slower than
+/// two roundings.
+#[inline(always)]
+pub fn fused<I: Isa>(a: f32, b: f32, c: f32) -> f32 {
+    if I::FMA { a.mul_add(b, c) } else { a * b + c }
+}
+
+/// `e^x` within two units in the last place; 0 below −87.3, infinite above 88.7, NaN stays.
+///
+/// `x = n · ln 2 + r` with `n` an integer and `|r| ≤ ½ ln 2`; then `e^x = 2ⁿ · e^r`, with a polynomial for `e^r` whose
+/// coefficients are those of Cephes' `expf`.
+#[inline(always)]
+pub fn exp<I: Isa>(x: f32) -> f32 {
+    const ROUND: f32 = 12_582_912.0; // 1.5 · 2²³: adding it leaves the nearest integer in the low bits
+    const LN2_HIGH: f32 = 0.693_359_4;
+    const LN2_LOW: f32 = -2.121_944_4e-4;
+    let shifted = fused::<I>(x, std::f32::consts::LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    let r = fused::<I>(n, -LN2_LOW, fused::<I>(n, -LN2_HIGH, x));
+    let mut p = 1.987_569_1e-4;
+    for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_66, 0.5] {
+        p = fused::<I>(p, r, coefficient);
+    }
+    let power = fused::<I>(p * r, r, r) + 1.0;
+    // 2ⁿ in two factors, since n = 128 alone would be no number.
+    let bits = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+    let scale = |n: i32| f32::from_bits((n.wrapping_add(127) << 23) as u32);
+    let value = power * scale(bits >> 1) * scale(bits - (bits >> 1));
+    if x < -87.3 {
+        0.0
+    } else if x > 88.7 {
+        f32::INFINITY
+    } else {
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::isa::scalar::Scalar;
+    use super::*;
+    use crate::int8::quantize_activations;
+
+    #[test]
+    fn exp_is_close_everywhere() {
+        let mut worst = 0.0_f64;
+        for i in -8_720..=8_860 {
+            let x = i as f32 * 0.01 + 0.003;
+            let right = f64::from(x).exp();
+            worst = worst.max((f64::from(exp::<Scalar>(x)) / right - 1.0).abs());
+        }
+        assert!(worst < 2.5e-7, "relative error {worst}");
+        assert_eq!(exp::<Scalar>(0.0), 1.0);
+        assert_eq!(exp::<Scalar>(-88.0), 0.0);
+        assert_eq!(exp::<Scalar>(f32::NEG_INFINITY), 0.0);
+        assert_eq!(exp::<Scalar>(f32::INFINITY), f32::INFINITY);
+        assert!(exp::<Scalar>(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn quantising_is_the_reference_to_the_bit() {
+        let x: Vec<f32> = (0..1000).map(|i| ((i * 7919) % 1013) as f32 * 0.37 - 180.0).collect();
+        for (scale, fault) in [(1.0, None), (1e-20, None), (1e-33, None), (1e30, None), (1.0, Some(f32::NAN))]
+        {
+            let mut x: Vec<f32> = x.iter().map(|x| x * scale).collect();
+            if let Some(fault) = fault {
+                x[17] = fault;
+            }
+            let (mut ours, mut right) = (vec![1; x.len()], vec![2; x.len()]);
+            let (a, b) = (quantize(Scalar, &x, &mut ours), quantize_activations(&x, &mut right));
+            assert_eq!((a.to_bits(), ours), (b.to_bits(), right), "scale {scale}, fault {fault:?}");
+        }
+    }
+}
