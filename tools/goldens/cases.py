@@ -84,6 +84,8 @@ def shapes() -> list[Case]:
         Case("kv-heads-one", "One key-value head for all four query heads.", {"num_key_value_heads": 1}),
         Case("tie-absent", "Without tie_word_embeddings the head is untied.",
              {"tie_word_embeddings": False}, drop("tie_word_embeddings")),
+        Case("tied-with-head", "tie_word_embeddings is true, yet the file has a head that differs: the head is used.",
+             {"tie_word_embeddings": False}, put(tie_word_embeddings=True)),
         Case("norm-eps", "A large rms_norm_eps.", {"rms_norm_eps": 0.05}, without={"rms_norm_eps": 1e-6}),
         Case("odd-36", "Width 36, three heads of 12, inner width 50, vocabulary 101.",
              {"vocab_size": 101, "hidden_size": 36, "intermediate_size": 50, "num_attention_heads": 3,
