@@ -1,0 +1,10 @@
+//! The files of a checkpoint: where they are, and what tensors are in them. Knows no model.
+
+pub mod eos;
+mod header;
+pub mod safetensors;
+pub mod source;
+
+pub use eos::end_tokens;
+pub use safetensors::{TensorRef, Tensors};
+pub use source::Source;

@@ -1,0 +1,366 @@
+//! The tensors of a checkpoint, in one file or many. Gives each to whoever claims it, once. Knows no model.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use whin_kernels::bytes::Bytes;
+use whin_kernels::{Dtype, Tensor};
+
+use super::header::{self, Entry};
+use super::source::Source;
+use crate::{Error, ErrorKind, Result};
+
+const INDEX: &str = "model.safetensors.index.json";
+const SINGLE: &str = "model.safetensors";
+
+/// More problems than this are counted, not listed.
+const MOST_LISTED: usize = 20;
+
+/// All tensors of a checkpoint, of which none has been read yet.
+///
+/// Claims that fail are noted and told together by [`Self::finish`], before anything large is allocated.
+#[derive(Debug)]
+pub struct Tensors {
+    tensors: BTreeMap<String, Place>,
+    files: Vec<String>,
+    claimed: HashSet<String>,
+    problems: Vec<String>,
+    unsupported: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Place {
+    file: Arc<Shard>,
+    entry: Entry,
+}
+
+#[derive(Debug)]
+struct Shard {
+    name: String,
+    bytes: Bytes,
+}
+
+impl Tensors {
+    /// Opens the files that `model.safetensors.index.json` names, or `model.safetensors` where there is no index.
+    ///
+    /// The index decides which file a tensor is taken from. A tensor that it does not list counts as present when a
+    /// file that it does name holds it, as in the reference; when two do, they must hold the same bytes.
+    ///
+    /// # Errors
+    /// `invalid_checkpoint` naming the file, and for a missing file a tensor that it should hold; `io` where the
+    /// system denies access.
+    pub fn open(source: &Source) -> Result<Self> {
+        let index = match source.read(INDEX)? {
+            Some(json) => parse_index(source, &json)?,
+            None => BTreeMap::new(),
+        };
+        let mut files: Vec<String> = index.values().cloned().collect();
+        files.sort();
+        files.dedup();
+        if files.is_empty() {
+            files.push(SINGLE.to_owned());
+        }
+        let shards = open_shards(source, &files, &index)?;
+        let mut tensors: BTreeMap<String, Place> = BTreeMap::new();
+        for shard in shards {
+            let entries = header::read(&shard.bytes)
+                .map_err(|what| invalid(format!("{} {what}", source.describe(&shard.name))))?;
+            for entry in entries {
+                if index.get(&entry.name).is_some_and(|named| *named != shard.name) {
+                    continue;
+                }
+                let place = Place { file: shard.clone(), entry };
+                if let Some(other) = tensors.get(&place.entry.name) {
+                    require_same(other, &place)?;
+                    continue;
+                }
+                tensors.insert(place.entry.name.clone(), place);
+            }
+        }
+        let absent = index.iter().filter(|(name, _)| !tensors.contains_key(*name));
+        let absent =
+            absent.map(|(name, file)| format!("{INDEX} places tensor {name:?} in {file}, which lacks it"));
+        let absent: Vec<String> = absent.collect();
+        if !absent.is_empty() {
+            return Err(invalid(listed("the index and the files do not fit", &absent)));
+        }
+        let (claimed, problems, unsupported) = Default::default();
+        Ok(Self { tensors, files, claimed, problems, unsupported })
+    }
+
+    /// Whether a tensor of this name is there.
+    pub fn contains(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    /// The names of all tensors, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// Takes the tensor `name` of rank one or two. None, with a problem noted for [`Self::finish`], where it is
+    /// missing, has been claimed before, or has another shape or a type that cannot be read.
+    pub fn claim(&mut self, name: &str, shape: &[usize]) -> Option<TensorRef> {
+        let Some(place) = self.tensors.get(name) else {
+            self.problems.push(format!("tensor {name:?} is missing from {}", self.files_shown()));
+            return None;
+        };
+        let (file, entry) = (&place.file.name, &place.entry);
+        if !self.claimed.insert(name.to_owned()) {
+            self.problems.push(format!("tensor {name:?} in {file} is asked for twice"));
+            return None;
+        }
+        if entry.shape != shape {
+            let found = &entry.shape;
+            self.problems.push(format!("tensor {name:?} in {file}: expected {shape:?}, found {found:?}"));
+            return None;
+        }
+        let tensor = TensorRef::new(place);
+        if tensor.is_none() {
+            self.unsupported.push(format!(
+                "tensor {name:?} in {file} is stored as {}, which cannot be read yet; accepted: BF16, F16, F32, F64",
+                entry.dtype
+            ));
+        }
+        tensor
+    }
+
+    /// Takes the tensor `name` whatever its shape, as one that may be there but is not needed. None where it is not
+    /// there, has been claimed before, or cannot be read.
+    pub fn take(&mut self, name: &str) -> Option<TensorRef> {
+        let place = self.tensors.get(name)?;
+        if !self.claimed.insert(name.to_owned()) {
+            return None;
+        }
+        TensorRef::new(place)
+    }
+
+    /// Notes a problem to be told by [`Self::finish`].
+    pub fn note(&mut self, problem: String) {
+        self.problems.push(problem);
+    }
+
+    /// Ends the claiming. Tensors for which `ignorable` holds may be left over.
+    ///
+    /// # Errors
+    /// `invalid_checkpoint` with every problem of the claims and every tensor that nobody claimed;
+    /// `unsupported_architecture` where the only problem is how tensors are stored.
+    pub fn finish(mut self, ignorable: fn(&str) -> bool) -> Result<()> {
+        let left = self.tensors.iter().filter(|(name, _)| !self.claimed.contains(*name) && !ignorable(name));
+        let left = left.map(|(name, place)| {
+            format!(
+                "tensor {name:?} in {} is no part of the model that config.json describes",
+                place.file.name
+            )
+        });
+        let left: Vec<String> = left.collect();
+        if self.problems.is_empty() && left.is_empty() && self.unsupported.is_empty() {
+            return Ok(());
+        }
+        // Quantised tensors bring others along (their scales), so those are no problem of their own.
+        let kind = match self.problems.is_empty() && !self.unsupported.is_empty() {
+            true => ErrorKind::UnsupportedArchitecture,
+            false => ErrorKind::InvalidCheckpoint,
+        };
+        self.problems.append(&mut self.unsupported);
+        self.problems.extend(left);
+        Err(Error::new(kind, listed("the weights do not fit config.json", &self.problems)))
+    }
+
+    fn files_shown(&self) -> String {
+        match self.files.as_slice() {
+            [file] => file.clone(),
+            [first, .., last] => format!("{first} … {last}"),
+            [] => SINGLE.to_owned(),
+        }
+    }
+}
+
+/// A claimed tensor. Its bytes stay in the file until they are looked at.
+#[derive(Clone, Debug)]
+pub struct TensorRef {
+    place: Place,
+    dtype: Dtype,
+    rows: usize,
+    cols: usize,
+}
+
+impl TensorRef {
+    /// None where the type or the rank cannot be viewed.
+    fn new(place: &Place) -> Option<Self> {
+        let dtype = match place.entry.dtype {
+            "BF16" => Dtype::Bf16,
+            "F16" => Dtype::F16,
+            "F32" => Dtype::F32,
+            "F64" => Dtype::F64,
+            _ => return None,
+        };
+        let (rows, cols) = match place.entry.shape[..] {
+            [cols] => (1, cols),
+            [rows, cols] => (rows, cols),
+            _ => return None,
+        };
+        Some(Self { place: place.clone(), dtype, rows, cols })
+    }
+
+    /// The name in the file.
+    pub fn name(&self) -> &str {
+        &self.place.entry.name
+    }
+
+    /// How the file stores a number.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// (rows, cols); a vector has one row.
+    pub fn shape(&self) -> (usize, usize) {
+        (self.rows, self.cols)
+    }
+
+    /// The numbers, (rows, cols); a vector has one row.
+    pub fn view(&self) -> Tensor<'_> {
+        let tensor = Tensor::new(self.dtype, self.rows, self.cols, self.place.bytes());
+        tensor.expect("the header was checked: the bytes are those of the shape")
+    }
+
+    /// Gives the memory behind the bytes back to the system; looking at them again fetches them from the file.
+    pub fn release(&self) {
+        self.place.file.bytes.release(self.place.entry.start..self.place.entry.end);
+    }
+
+    /// Whether `other` has the same type, shape and bytes. Leaves neither in memory.
+    pub fn same_bytes(&self, other: &Self) -> bool {
+        let same = self.place.same(&other.place);
+        self.release();
+        other.release();
+        same
+    }
+}
+
+impl Place {
+    fn bytes(&self) -> &[u8] {
+        &self.file.bytes[self.entry.start..self.entry.end]
+    }
+
+    fn same(&self, other: &Self) -> bool {
+        let (a, b) = (&self.entry, &other.entry);
+        a.dtype == b.dtype && a.shape == b.shape && self.bytes() == other.bytes()
+    }
+}
+
+fn require_same(a: &Place, b: &Place) -> Result<()> {
+    if a.same(b) {
+        return Ok(());
+    }
+    let name = &a.entry.name;
+    let (a, b) = (&a.file.name, &b.file.name);
+    Err(invalid(format!(
+        "tensor {name:?} stands in {a} and in {b} with different contents; remove the wrong file"
+    )))
+}
+
+/// From each tensor to the file that holds it.
+fn parse_index(source: &Source, json: &[u8]) -> Result<BTreeMap<String, String>> {
+    #[derive(Deserialize)]
+    struct Index {
+        weight_map: BTreeMap<String, String>,
+    }
+    let shown = || source.describe(INDEX);
+    let index: Index = serde_json::from_slice(json)
+        .map_err(|error| invalid(format!("{} is broken: {error}; fetch the file again", shown())))?;
+    if index.weight_map.is_empty() {
+        return Err(invalid(format!("{} lists no tensors", shown())));
+    }
+    Ok(index.weight_map)
+}
+
+/// Maps `files`, or tells all that are missing with a tensor that each should hold.
+fn open_shards(
+    source: &Source,
+    files: &[String],
+    index: &BTreeMap<String, String>,
+) -> Result<Vec<Arc<Shard>>> {
+    let mut holds: HashMap<&str, &str> = HashMap::new();
+    for (tensor, file) in index {
+        holds.entry(file).or_insert(tensor);
+    }
+    let mut shards = Vec::with_capacity(files.len());
+    let mut missing = Vec::new();
+    for file in files {
+        match source.read(file)? {
+            Some(bytes) => shards.push(Arc::new(Shard { name: file.clone(), bytes })),
+            None => match holds.get(file.as_str()) {
+                Some(tensor) => {
+                    missing.push(format!("{} is missing; it should hold {tensor:?}", source.describe(file)));
+                }
+                None => return Err(no_weights(source)),
+            },
+        }
+    }
+    match missing.is_empty() {
+        true => Ok(shards),
+        false => Err(invalid(listed("files of the checkpoint are missing; download it again", &missing))),
+    }
+}
+
+fn no_weights(source: &Source) -> Error {
+    let names = source.list().unwrap_or_default();
+    let holds = |extension: &str| names.iter().any(|name| name.ends_with(extension));
+    let hint = if holds(".safetensors") {
+        "; the .safetensors files there have other names, so the index is missing"
+    } else if holds(".bin") || holds(".pth") || holds(".pt") {
+        "; pickled PyTorch files are not read, since they can run code: save the model with safe_serialization"
+    } else {
+        ""
+    };
+    let place = source.describe(SINGLE);
+    invalid(format!("there are no weights: neither {place} nor {INDEX} beside it exists{hint}"))
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidCheckpoint, message)
+}
+
+fn listed(title: &str, problems: &[String]) -> String {
+    let mut message = format!("{title}:");
+    for problem in problems.iter().take(MOST_LISTED) {
+        message.push_str("\n  - ");
+        message.push_str(problem);
+    }
+    if problems.len() > MOST_LISTED {
+        message.push_str(&format!("\n  and {} more", problems.len() - MOST_LISTED));
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Destination, Plan};
+
+    #[test]
+    fn the_demo_model_is_claimed_to_the_last_tensor() {
+        let source = Source::open(None).unwrap();
+        let spec = crate::model::config::read(&source.read("config.json").unwrap().unwrap()).unwrap();
+        let loads = Plan::new(&spec).claim(Tensors::open(&source).unwrap()).unwrap();
+        assert_eq!(loads.len(), 2 + 8 * 8);
+        assert!(loads.iter().all(|load| load.to != Destination::Head && !load.parts.is_empty()));
+        let embedding = loads[0].parts[0].view();
+        assert_eq!((embedding.rows(), embedding.cols()), (6144, 320));
+        assert_eq!(loads[1].parts[0].shape(), (1, 320));
+        loads[0].parts[0].release();
+    }
+
+    #[test]
+    fn every_problem_is_told_at_once() {
+        let mut tensors = Tensors::open(&Source::BuiltIn).unwrap();
+        assert!(tensors.claim("model.norm.weight", &[321]).is_none());
+        assert!(tensors.claim("absent", &[1]).is_none());
+        let message = tensors.finish(|name| name.starts_with("model.layers.")).unwrap_err().to_string();
+        assert!(message.contains("expected [321], found [320]"), "{message}");
+        assert!(message.contains("\"absent\" is missing"), "{message}");
+        assert!(message.contains("\"model.embed_tokens.weight\""), "{message}");
+    }
+}

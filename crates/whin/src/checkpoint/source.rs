@@ -1,0 +1,212 @@
+//! Where the files of a checkpoint come from: a folder, or the program itself. Knows nothing of what is in them.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use whin_kernels::bytes::Bytes;
+
+use crate::{Error, ErrorKind, Result};
+
+/// The files of one checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A folder on this machine.
+    Folder(PathBuf),
+    /// The demo model that is part of the program.
+    BuiltIn,
+}
+
+macro_rules! built_in {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/seedling/", $name)))),*]
+    };
+}
+
+static BUILT_IN: &[(&str, &[u8])] = built_in![
+    "chat_template.jinja",
+    "config.json",
+    "generation_config.json",
+    "model-00001-of-00002.safetensors",
+    "model-00002-of-00002.safetensors",
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+];
+
+impl Source {
+    /// The checkpoint at `path`, or the built-in demo model.
+    ///
+    /// # Errors
+    /// `checkpoint_not_found` where no folder with a `config.json` is there, `invalid_checkpoint` where weights are
+    /// there without it, `unsupported_architecture` for a GGUF file, `io` where the system denies access.
+    pub fn open(path: Option<&Path>) -> Result<Self> {
+        let Some(path) = path else { return Ok(Self::BuiltIn) };
+        let metadata = match std::fs::metadata(path) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(absent(path)),
+            Err(error) => return Err(denied(path, error)),
+        };
+        if !metadata.is_dir() {
+            return Err(not_a_folder(path));
+        }
+        let source = Self::Folder(path.to_owned());
+        if source.read("config.json")?.is_none() {
+            return Err(without_config(path, &source.list()?));
+        }
+        Ok(source)
+    }
+
+    /// The names of all files, sorted. Folders inside are left out.
+    ///
+    /// # Errors
+    /// `io` where the folder cannot be read.
+    pub fn list(&self) -> Result<Vec<String>> {
+        let folder = match self {
+            Self::BuiltIn => return Ok(BUILT_IN.iter().map(|(name, _)| (*name).to_owned()).collect()),
+            Self::Folder(folder) => folder,
+        };
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(folder).map_err(|error| denied(folder, error))? {
+            let entry = entry.map_err(|error| denied(folder, error))?;
+            // Links count as what they point to: the cache of Hugging Face consists of them.
+            let is_file = std::fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_file());
+            if is_file && let Ok(name) = entry.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// The bytes of the file `name`, mapped; none where it does not exist.
+    ///
+    /// A link is followed wherever it leads: whoever can place one in the folder could as well copy the file. It is
+    /// names inside of files that may not lead out, and `name` must be plain for that.
+    ///
+    /// # Errors
+    /// `invalid_checkpoint` where `name` is no plain file name or stands for something other than a file, `io` where
+    /// the system denies access.
+    pub fn read(&self, name: &str) -> Result<Option<Bytes>> {
+        if !is_plain(name) {
+            let message = format!("{name:?} is no name of a file in the checkpoint's own folder");
+            return Err(Error::new(ErrorKind::InvalidCheckpoint, message));
+        }
+        let folder = match self {
+            Self::BuiltIn => {
+                let found = BUILT_IN.iter().find(|(known, _)| *known == name);
+                return Ok(found.map(|(_, bytes)| Bytes::from_static(bytes)));
+            }
+            Self::Folder(folder) => folder,
+        };
+        let path = folder.join(name);
+        let invalid =
+            |what: &str| Err(Error::new(ErrorKind::InvalidCheckpoint, format!("{} {what}", path.display())));
+        match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => return invalid("is a folder, not a file"),
+            Ok(metadata) if !metadata.is_file() => return invalid("is not a regular file"),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if path.is_symlink() {
+                    return invalid("is a link to a file that does not exist; download the checkpoint again");
+                }
+                return Ok(None);
+            }
+            Err(error) => return Err(denied(&path, error)),
+        }
+        Bytes::map(&path).map(Some).map_err(|error| denied(&path, error))
+    }
+
+    /// What to call the file `name` in a message.
+    pub fn describe(&self, name: &str) -> String {
+        match self {
+            Self::Folder(folder) => folder.join(name).display().to_string(),
+            Self::BuiltIn => format!("{name} of the built-in model"),
+        }
+    }
+}
+
+/// Whether `name` can only stand for a file in the folder itself, on any system.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', ':', '\0'])
+}
+
+fn absent(path: &Path) -> Error {
+    let text = path.to_string_lossy();
+    let segment = |segment: &str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        !segment.is_empty() && !segment.starts_with('.') && segment.chars().all(plain)
+    };
+    let is_hub_name = text.split('/').count() == 2 && text.split('/').all(segment);
+    let message = if is_hub_name {
+        format!(
+            "there is no folder {text}; if this is a name on the Hugging Face hub: downloading is not supported yet, \
+             so download it (`hf download {text}`) and give the folder that this prints"
+        )
+    } else {
+        format!(
+            "there is no folder {text}; give the folder that holds config.json and the .safetensors files"
+        )
+    };
+    Error::new(ErrorKind::CheckpointNotFound, message)
+}
+
+fn not_a_folder(path: &Path) -> Error {
+    let shown = path.display();
+    let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
+    if extension.as_deref() == Some("gguf".as_ref()) {
+        let message = format!(
+            "{shown} is a GGUF file, which is not supported yet; give the folder of the original checkpoint, with \
+             config.json and .safetensors files"
+        );
+        return Error::new(ErrorKind::UnsupportedArchitecture, message);
+    }
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.display().to_string(),
+        _ => ".".to_owned(),
+    };
+    let message = format!("{shown} is a file; give the folder that it is in: {folder}");
+    Error::new(ErrorKind::CheckpointNotFound, message)
+}
+
+fn without_config(path: &Path, names: &[String]) -> Error {
+    let shown = path.display();
+    let holds = |extension: &str| names.iter().any(|name| name.ends_with(extension));
+    if holds(".safetensors") {
+        let message =
+            format!("{shown} holds weights but no config.json; get it from where the weights are from");
+        return Error::new(ErrorKind::InvalidCheckpoint, message);
+    }
+    let hint = if holds(".gguf") { "; it holds GGUF files, which are not supported yet" } else { "" };
+    let message = format!(
+        "{shown} holds no config.json{hint}; give the folder with config.json and .safetensors files"
+    );
+    Error::new(ErrorKind::CheckpointNotFound, message)
+}
+
+fn denied(path: &Path, error: io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("cannot read {}: {error}", path.display())).caused_by(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_model_is_whole() {
+        let source = Source::open(None).unwrap();
+        for name in source.list().unwrap() {
+            assert!(!source.read(&name).unwrap().unwrap().is_empty(), "{name}");
+        }
+        assert!(source.read("absent").unwrap().is_none());
+    }
+
+    #[test]
+    fn only_plain_names_are_plain() {
+        for name in ["", ".", "..", "../x", "/etc/passwd", "a/b", "a\\b", "c:x", "a\0b"] {
+            assert!(!is_plain(name), "{name:?}");
+            assert!(Source::BuiltIn.read(name).is_err(), "{name:?}");
+        }
+        assert!(is_plain("model-00001-of-00002.safetensors"));
+        assert!(is_plain("..a"));
+    }
+}

@@ -1,0 +1,158 @@
+//! The families of models that can be run. A new one is a reader of its config and a row in the table.
+
+mod qwen3;
+
+use serde_json::Value;
+
+use super::config::Fields;
+use super::spec::Spec;
+
+/// How a family is recognised and read.
+struct Family {
+    model_type: &'static str,
+    architectures: &'static [&'static str],
+    read: fn(&mut Fields<'_>) -> Spec,
+}
+
+const FAMILIES: &[Family] =
+    &[Family { model_type: "qwen3", architectures: &["Qwen3ForCausalLM", "Qwen3Model"], read: qwen3::read }];
+
+/// Reads the config with the reader of its family; none, with a problem noted, where no family fits.
+pub(super) fn read(config: &mut Fields<'_>) -> Option<Spec> {
+    let family = family(config)?;
+    let spec = (family.read)(config);
+    config.refuse_unknown(harmless);
+    Some(spec)
+}
+
+/// The family that `model_type` names, or where that is missing `architectures`; the two may not contradict.
+fn family(config: &mut Fields<'_>) -> Option<&'static Family> {
+    let model_type = config.get("model_type");
+    let architectures = match config.get("architectures") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(names)) => names.iter().map(|name| name.as_str().unwrap_or("")).collect(),
+        Some(_) => {
+            config.refuse("architectures", "a list of names");
+            Vec::new()
+        }
+    };
+    let knows = |family: &&Family| architectures.iter().any(|name| family.architectures.contains(name));
+    let types = || FAMILIES.iter().map(|family| family.model_type).collect::<Vec<_>>().join(", ");
+    let family = match model_type {
+        Some(Value::String(name)) => FAMILIES.iter().find(|family| family.model_type == name),
+        None => FAMILIES.iter().find(knows),
+        Some(_) => None,
+    };
+    let Some(family) = family else {
+        config.refuse("model_type", &format!("one of {}", types()));
+        if model_type.is_none() && !architectures.is_empty() {
+            let known: Vec<_> = FAMILIES.iter().flat_map(|family| family.architectures).copied().collect();
+            config.refuse("architectures", &format!("one of {}", known.join(", ")));
+        }
+        return None;
+    };
+    if architectures.iter().any(|name| !family.architectures.contains(name)) {
+        let known = family.architectures.join(" or ");
+        config.refuse("architectures", &format!("{known}, to go with model_type {}", family.model_type));
+    }
+    Some(family)
+}
+
+/// Keys of any family that do not change what the model computes when it runs: the book-keeping of the program that
+/// wrote them, settings of training, labels of tasks, and the sampling defaults that older files keep here.
+fn harmless(key: &str) -> bool {
+    // A leading underscore marks what transformers writes for itself.
+    const PREFIXES: &[&str] = &["_", "output_", "unsloth_"];
+    const KEYS: &[&str] = &[
+        // book-keeping
+        "attn_implementation",
+        "chunk_size_feed_forward",
+        "gradient_checkpointing",
+        "name_or_path",
+        "prefix",
+        "pretraining_tp",
+        "return_dict",
+        "return_dict_in_generate",
+        "tokenizer_class",
+        "torchscript",
+        "transformers.js_config",
+        "transformers_version",
+        "use_bfloat16",
+        "use_cache",
+        // training
+        "attention_dropout",
+        "attention_probs_dropout_prob",
+        "classifier_dropout",
+        "embd_pdrop",
+        "hidden_dropout",
+        "hidden_dropout_prob",
+        "initializer_range",
+        "resid_pdrop",
+        // tasks and tokens
+        "cls_token_id",
+        "decoder_start_token_id",
+        "finetuning_task",
+        "id2label",
+        "label2id",
+        "mask_token_id",
+        "num_labels",
+        "pad_token_id",
+        "problem_type",
+        "sep_token_id",
+        "task_specific_params",
+        "unk_token_id",
+        // generation
+        "bad_words_ids",
+        "begin_suppress_tokens",
+        "diversity_penalty",
+        "do_sample",
+        "early_stopping",
+        "encoder_no_repeat_ngram_size",
+        "encoder_repetition_penalty",
+        "epsilon_cutoff",
+        "eta_cutoff",
+        "exponential_decay_length_penalty",
+        "forced_bos_token_id",
+        "forced_eos_token_id",
+        "length_penalty",
+        "max_length",
+        "max_new_tokens",
+        "min_length",
+        "no_repeat_ngram_size",
+        "num_beam_groups",
+        "num_beams",
+        "num_return_sequences",
+        "remove_invalid_values",
+        "repetition_penalty",
+        "suppress_tokens",
+        "temperature",
+        "top_k",
+        "top_p",
+        "typical_p",
+    ];
+    PREFIXES.iter().any(|prefix| key.starts_with(prefix)) || KEYS.contains(&key)
+}
+
+/// Checks the keys that mean the same in every family: those of storage, of remote code and of quantised weights.
+fn read_common(config: &mut Fields<'_>) {
+    for key in ["dtype", "torch_dtype"] {
+        // The tensors say themselves how they are stored, so only what is no name of a type is refused.
+        if !matches!(config.get(key), None | Some(Value::Null | Value::String(_))) {
+            config.refuse(key, "the name of a type, such as \"bfloat16\"");
+        }
+    }
+    match config.get("quantization_config") {
+        None | Some(Value::Null) => {}
+        Some(value) => {
+            let method = value.get("quant_method").and_then(Value::as_str).unwrap_or("an unnamed method");
+            let remedy = format!(
+                "none, but these weights are quantised by {method}; \
+                 use the original checkpoint with bf16, f16 or f32 weights: whin quantises it at load"
+            );
+            config.refuse("quantization_config", &remedy);
+        }
+    }
+    if !matches!(config.get("auto_map"), None | Some(Value::Null)) {
+        config.refuse("auto_map", "none, since code that comes with a checkpoint is not run");
+    }
+}

@@ -1,0 +1,12 @@
+//! What a model computes: read from `config.json` into a [`Spec`], before any weight is opened.
+
+pub mod config;
+mod families;
+pub mod plan;
+pub mod rope;
+mod rope_parameters;
+pub mod spec;
+
+pub use plan::{Destination, Load, Plan};
+pub use rope::Rope;
+pub use spec::Spec;

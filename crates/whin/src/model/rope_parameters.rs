@@ -1,0 +1,246 @@
+//! Reads rotary embeddings from a config in every spelling that checkpoints use. Knows nothing of what they compute.
+//!
+//! Follows `RotaryEmbeddingConfigMixin` of transformers 5.17, with one difference: where both `rope_parameters` and
+//! `rope_scaling` are present, transformers silently drops the first. Here they are merged, and contradictions refused.
+
+use serde_json::{Map, Value};
+
+use super::config::Fields;
+use super::rope::{Rope, Scaling};
+
+/// What a family knows about its heads before it reads the rotary embedding.
+pub(super) struct Heads<'a> {
+    pub head_dim: usize,
+    /// `max_position_embeddings`
+    pub max_positions: usize,
+    /// `rope_theta` where no key names it.
+    pub default_theta: f64,
+    /// The layer types that occur.
+    pub layer_types: &'a [&'static str],
+}
+
+/// The rotary embeddings of a model.
+pub(super) struct Ropes {
+    pub ropes: Vec<Rope>,
+    /// For each of [`Heads::layer_types`] the index of its embedding.
+    pub of_type: Vec<usize>,
+    /// The longest text that the model is good for.
+    pub max_positions: usize,
+}
+
+const THETA: (f64, f64) = (1.0 + f64::EPSILON, 1e30);
+const FACTOR: (f64, f64) = (1.0, 1e6);
+const KINDS: &str = "default, linear, dynamic, llama3, yarn, longrope";
+
+/// All layer types that may name a rotary embedding of their own.
+const NESTED: [&str; 2] = ["full_attention", "sliding_attention"];
+
+/// Reads the keys `rope_parameters`, `rope_scaling`, `rope_theta`, `partial_rotary_factor` and
+/// `original_max_position_embeddings`.
+pub(super) fn read(config: &mut Fields<'_>, heads: &Heads<'_>) -> Ropes {
+    let (prefix, merged) = merge(config);
+    let mut outer = Outer {
+        theta: heads.default_theta,
+        original: config.integer_or_null("original_max_position_embeddings", 2, 1 << 30),
+    };
+    if config.get("rope_theta").is_some() {
+        outer.theta = config.number("rope_theta", THETA.0, THETA.1);
+    }
+    if config.number_or_null("partial_rotary_factor", f64::MIN, f64::MAX).is_some_and(|part| part != 1.0) {
+        config.refuse("partial_rotary_factor", "1: the whole head turns in this family");
+    }
+
+    let mut ropes = Ropes { ropes: Vec::new(), of_type: Vec::new(), max_positions: heads.max_positions };
+    if !NESTED.iter().any(|name| merged.contains_key(*name)) {
+        let mut fields = Fields::new(&merged, prefix);
+        ropes.add(one(&mut fields, heads, &outer), heads);
+        config.absorb(fields);
+        ropes.of_type = vec![0; heads.layer_types.len()];
+        return ropes;
+    }
+    let mut fields = Fields::new(&merged, prefix);
+    if fields.get("rope_theta").is_some() {
+        outer.theta = fields.number("rope_theta", THETA.0, THETA.1);
+    }
+    for layer_type in heads.layer_types {
+        ropes.of_type.push(ropes.ropes.len());
+        let Some(Value::Object(map)) = fields.get(layer_type) else {
+            fields.refuse(layer_type, "an object with the rotary embedding of these layers");
+            continue;
+        };
+        let inner_prefix = format!("{prefix}{layer_type}.");
+        let mut inner = Fields::new(map, &inner_prefix);
+        ropes.add(one(&mut inner, heads, &outer), heads);
+        config.absorb(inner);
+    }
+    fields.refuse_unknown(|key| NESTED.contains(&key));
+    config.absorb(fields);
+    ropes
+}
+
+/// What stands beside the rope dictionary.
+struct Outer {
+    theta: f64,
+    original: Option<usize>,
+}
+
+impl Ropes {
+    fn add(&mut self, rope: Rope, heads: &Heads<'_>) {
+        // Dynamic scaling counts from the declared length. For yarn it ought to be the stretched length already, but
+        // the recipe for Qwen3 leaves it as it was. The other kinds declare the stretched length.
+        let stretched = match rope.scaling {
+            Scaling::Dynamic { factor, original } | Scaling::Yarn { factor, original, .. } => {
+                ((factor * original as f64) as usize).min(1 << 30)
+            }
+            _ => 0,
+        };
+        self.max_positions = self.max_positions.max(stretched).max(heads.max_positions);
+        self.ropes.push(rope);
+    }
+}
+
+/// The union of `rope_parameters` and `rope_scaling`, and what to call it.
+fn merge(config: &mut Fields<'_>) -> (&'static str, Map<String, Value>) {
+    let mut merged = Map::new();
+    let mut prefix = "rope_parameters.";
+    for (key, name) in [("rope_parameters", "rope_parameters."), ("rope_scaling", "rope_scaling.")] {
+        match config.get(key) {
+            None | Some(Value::Null) => {}
+            Some(Value::Object(map)) => {
+                if merged.is_empty() && !map.is_empty() {
+                    prefix = name;
+                }
+                for (inner, value) in map {
+                    match merged.insert(inner.clone(), value.clone()) {
+                        Some(earlier) if !same(&earlier, value) => {
+                            let accepted =
+                                format!("the same {inner} as in rope_parameters, or one of the two");
+                            config.refuse(key, &accepted);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            Some(_) => config.refuse(key, "an object or null"),
+        }
+    }
+    (prefix, merged)
+}
+
+/// Whether two values mean the same: numbers by value, 10000 being 10000.0.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a.as_f64(), b.as_f64()) {
+        (Some(a), Some(b)) => a == b,
+        _ => a == b,
+    }
+}
+
+/// One rotary embedding from its dictionary.
+fn one(fields: &mut Fields<'_>, heads: &Heads<'_>, outer: &Outer) -> Rope {
+    let theta = match fields.get("rope_theta") {
+        None => outer.theta,
+        Some(_) => fields.number("rope_theta", THETA.0, THETA.1),
+    };
+    if fields.number_or_null("partial_rotary_factor", f64::MIN, f64::MAX).is_some_and(|part| part != 1.0) {
+        fields.refuse("partial_rotary_factor", "1: the whole head turns in this family");
+    }
+    let pairs = heads.head_dim / 2;
+    let scaling = match kind(fields) {
+        Some("linear") => Scaling::Linear { factor: fields.number("factor", FACTOR.0, FACTOR.1) },
+        Some("dynamic") => {
+            if pairs < 2 {
+                fields.refuse("rope_type", "default, as dynamic needs a head_dim of at least 4");
+            }
+            let factor = fields.number("factor", FACTOR.0, FACTOR.1);
+            Scaling::Dynamic { factor, original: heads.max_positions }
+        }
+        Some("llama3") => llama3(fields, heads, outer),
+        Some("yarn") => yarn(fields, heads, outer),
+        Some("longrope") => longrope(fields, heads, outer),
+        Some("default") => Scaling::Default,
+        // An unknown kind is one problem already; its other keys would only add noise.
+        _ => return Rope { pairs, theta, scaling: Scaling::Default },
+    };
+    fields.refuse_unknown(|_| false);
+    Rope { pairs, theta, scaling }
+}
+
+/// `rope_type`, or `type` as it was once called. None, with a problem noted, where it is unknown.
+fn kind<'a>(fields: &mut Fields<'a>) -> Option<&'a str> {
+    let (new, old) = (fields.get("rope_type"), fields.get("type"));
+    let key = if new.is_some() { "rope_type" } else { "type" };
+    if new.is_some() && old.is_some() && new != old {
+        fields.refuse("type", "the same as rope_type");
+    }
+    match new.or(old) {
+        None => Some("default"),
+        Some(Value::String(kind)) if KINDS.split(", ").any(|known| known == kind) => Some(kind),
+        Some(_) => {
+            fields.refuse(key, &format!("one of {KINDS}"));
+            None
+        }
+    }
+}
+
+/// The length of the texts of the first training. A key beside the dictionary wins, as in the reference.
+fn original(fields: &mut Fields<'_>, heads: &Heads<'_>, outer: &Outer) -> usize {
+    let inner = fields.integer("original_max_position_embeddings", heads.max_positions, 2, 1 << 30);
+    outer.original.unwrap_or(inner).max(2)
+}
+
+fn llama3(fields: &mut Fields<'_>, heads: &Heads<'_>, outer: &Outer) -> Scaling {
+    let factor = fields.number("factor", FACTOR.0, FACTOR.1);
+    let low = fields.number("low_freq_factor", 1e-6, 1e6);
+    let high = fields.number("high_freq_factor", 1e-6, 1e6);
+    if high < low || (high == low && high > 1e-6) {
+        fields.refuse("high_freq_factor", "a number above low_freq_factor");
+    }
+    Scaling::Llama3 { factor, low, high, original: original(fields, heads, outer) }
+}
+
+fn yarn(fields: &mut Fields<'_>, heads: &Heads<'_>, outer: &Outer) -> Scaling {
+    let original = original(fields, heads, outer);
+    // Null is a factor that follows from the two lengths; a missing one is an error in the reference, too.
+    let factor = match fields.get("factor") {
+        Some(Value::Null) => heads.max_positions as f64 / original as f64,
+        _ => fields.number("factor", FACTOR.0, FACTOR.1),
+    };
+    let given = fields.number_or_null("attention_factor", 1e-6, 1e6);
+    // Zero stands for unset in all four: the reference asks Python for their truth.
+    let mut set = |key| fields.number_or_null(key, 0.0, 1e6).filter(|number| *number != 0.0);
+    let (mscale, all) = (set("mscale"), set("mscale_all_dim"));
+    let (beta_fast, beta_slow) = (set("beta_fast").unwrap_or(32.0), set("beta_slow").unwrap_or(1.0));
+    let truncate = fields.flag("truncate", true);
+    let sharpened = |by: f64| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
+    let attention = given.unwrap_or_else(|| match (mscale, all) {
+        (Some(mscale), Some(all)) => sharpened(mscale) / sharpened(all),
+        _ => sharpened(1.0),
+    });
+    Scaling::Yarn { factor, original, beta_fast, beta_slow, truncate, attention }
+}
+
+fn longrope(fields: &mut Fields<'_>, heads: &Heads<'_>, outer: &Outer) -> Scaling {
+    let original = original(fields, heads, outer);
+    let factor = fields.number_or_null("factor", FACTOR.0, FACTOR.1);
+    let given = fields.number_or_null("attention_factor", 1e-6, 1e6);
+    let short = divisors(fields, "short_factor", heads.head_dim / 2);
+    let long = divisors(fields, "long_factor", heads.head_dim / 2);
+    let factor = factor.unwrap_or(heads.max_positions as f64 / original as f64);
+    let attention = given.unwrap_or_else(|| {
+        if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original as f64).ln()).sqrt() }
+    });
+    Scaling::LongRope { short, long, original, attention }
+}
+
+/// A list of one positive number for each pair.
+fn divisors(fields: &mut Fields<'_>, key: &'static str, pairs: usize) -> Vec<f64> {
+    let positive = |value: &Value| value.as_f64().filter(|number| (1e-6..=1e6).contains(number));
+    let list = match fields.get(key) {
+        Some(Value::Array(items)) => items.iter().map(positive).collect::<Option<Vec<f64>>>(),
+        _ => None,
+    };
+    list.filter(|list| list.len() == pairs).unwrap_or_else(|| {
+        fields.refuse(key, &format!("a list of {pairs} positive numbers, one for each pair of a head"));
+        vec![1.0; pairs]
+    })
+}

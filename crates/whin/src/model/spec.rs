@@ -1,0 +1,161 @@
+//! What every model family is reduced to. Knows no key of `config.json` and no tensor name.
+
+use whin_kernels::{Activation, CacheShape, WeightKind};
+
+use super::rope::Rope;
+
+/// A decoder-only transformer: token embedding, layers one after the other, final norm, output head.
+///
+/// The readers of families keep every size below bounds under which no product or sum of this module overflows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// The family that read the config, as `model_type` spells it.
+    pub family: &'static str,
+    /// Rows of the embedding and of the head.
+    pub vocab: usize,
+    /// Numbers in the row that runs from layer to layer.
+    pub width: usize,
+    /// The longest text, in tokens, that the model declares itself good for.
+    pub max_positions: usize,
+    /// Added to the mean square in every norm.
+    pub norm_eps: f32,
+    /// Whether the head is the embedding.
+    pub tied: bool,
+    /// The rotary embeddings in use; layers refer to them by index.
+    pub ropes: Vec<Rope>,
+    /// From the embedding to the head.
+    pub layers: Vec<Layer>,
+    /// The tokens after which a text ends, as `config.json` names them.
+    pub eos: Vec<u32>,
+    /// The token that starts a text, as `config.json` names it.
+    pub bos: Option<u32>,
+}
+
+/// One layer: `x += mixer(norm(x))`, then `x += feed_forward(norm(x))`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layer {
+    /// What carries information from position to position.
+    pub mixer: Mixer,
+    /// What works on each position by itself.
+    pub feed_forward: FeedForward,
+}
+
+/// The part of a layer that looks at other positions.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mixer {
+    /// Causal softmax attention.
+    Attention(Attention),
+}
+
+/// Causal softmax attention with grouped key-value heads. Ainslie et al., arXiv:2305.13245.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attention {
+    /// Query heads, a multiple of `kv_heads`.
+    pub heads: usize,
+    /// Key-value heads.
+    pub kv_heads: usize,
+    /// Numbers a head; even.
+    pub head_dim: usize,
+    /// Whether all four projections add a bias.
+    pub bias: bool,
+    /// Whether query and key heads are normalised before they are rotated.
+    pub qk_norm: bool,
+    /// With a window of `n`, position `p` sees positions `p - n + 1 ..= p`.
+    pub window: Option<usize>,
+    /// Factor of each score before the softmax.
+    pub scale: f32,
+    /// Index into [`Spec::ropes`].
+    pub rope: usize,
+}
+
+/// The part of a layer that works on each position by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FeedForward {
+    /// `down(activation(gate(x)) · up(x))`.
+    Gated(Gated),
+}
+
+/// A gated feed-forward layer. Shazeer, arXiv:2002.05202.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gated {
+    /// Numbers between the two products.
+    pub inner: usize,
+    /// Applied to the gate.
+    pub activation: Activation,
+}
+
+impl Spec {
+    /// Numbers in all matrices and vectors; a tied head counts once.
+    pub fn parameters(&self) -> u64 {
+        let mut sum = 0;
+        self.each(|outputs, inputs| sum += (outputs * inputs) as u64);
+        self.each_vector(|len| sum += len as u64);
+        sum
+    }
+
+    /// Bytes of all weights when matrices are kept as `kind` and vectors as f32; a tied head counts once.
+    pub fn weight_bytes(&self, kind: WeightKind) -> u64 {
+        let mut sum = 0;
+        self.each(|outputs, inputs| sum += kind.bytes(outputs, inputs) as u64);
+        self.each_vector(|len| sum += 4 * len as u64);
+        sum
+    }
+
+    /// The key-value cache that the layers need.
+    pub fn cache_shape(&self) -> CacheShape {
+        let layers = self.layers.iter().map(|layer| match &layer.mixer {
+            Mixer::Attention(attention) => (attention.kv_heads, attention.head_dim),
+        });
+        CacheShape { layers: layers.collect() }
+    }
+
+    /// Calls `matrix` with (outputs, inputs) of every matrix.
+    fn each(&self, mut matrix: impl FnMut(usize, usize)) {
+        for layer in &self.layers {
+            let Mixer::Attention(attention) = &layer.mixer;
+            let (q, kv) = (attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim);
+            matrix(q + 2 * kv, self.width);
+            matrix(self.width, q);
+            let FeedForward::Gated(gated) = &layer.feed_forward;
+            matrix(2 * gated.inner, self.width);
+            matrix(self.width, gated.inner);
+        }
+        for _ in 0..if self.tied { 1 } else { 2 } {
+            matrix(self.vocab, self.width);
+        }
+    }
+
+    /// Calls `vector` with the length of every vector.
+    fn each_vector(&self, mut vector: impl FnMut(usize)) {
+        for layer in &self.layers {
+            let Mixer::Attention(attention) = &layer.mixer;
+            if attention.bias {
+                vector((attention.heads + 2 * attention.kv_heads) * attention.head_dim);
+                vector(self.width);
+            }
+            if attention.qk_norm {
+                vector(attention.head_dim);
+                vector(attention.head_dim);
+            }
+            vector(self.width);
+            vector(self.width);
+        }
+        vector(self.width);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whin_kernels::WeightKind;
+
+    #[test]
+    fn the_demo_model_is_counted_as_its_index_counts_it() {
+        let config =
+            include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/seedling/config.json"));
+        let spec = crate::model::config::read(config).unwrap();
+        assert_eq!(spec.parameters(), 13_277_504);
+        let vectors = 8 * (2 * 320 + 2 * 64) + 320;
+        assert_eq!(spec.weight_bytes(WeightKind::Bf16), 2 * (13_277_504 - vectors) + 4 * vectors);
+        assert_eq!(spec.cache_shape().layers, vec![(4, 64); 8]);
+    }
+}
