@@ -1,5 +1,6 @@
 //! Runs Hugging Face language-model checkpoints: a prompt goes in, tokens come out.
 
 mod error;
+pub mod tokenizer;
 
 pub use error::{Error, ErrorKind, Result};
