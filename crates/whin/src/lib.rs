@@ -1,9 +1,48 @@
 //! Runs Hugging Face language-model checkpoints: a prompt goes in, tokens come out.
+//!
+//! ```
+//! use whin::{Engine, Options, Request};
+//!
+//! let engine = Engine::load(None, &Options::default())?; // the built-in demo model
+//! let request = Request { max_new_tokens: Some(8), ..Request::text("The capital of France is") };
+//! let completion = engine.generate(&request)?.finish()?;
+//! assert_eq!(completion.generated_text.as_deref(), Some(" Paris."));
+//! # Ok::<(), whin::Error>(())
+//! ```
+//!
+//! The modules stand in the order in which a token passes through them: [`Engine::generate`] takes a [`Request`],
+//! [`tokenizer`] turns its text into tokens, the scheduler cuts them into steps, the worker runs each step through
+//! the model, [`sample`] chooses the next token, [`tokenizer`] turns it back into text and [`stop`] decides whether
+//! that was the end. [`Checkpoint`] and the [`checkpoint`] and [`model`] modules are what has happened before: from
+//! files to weights.
+
+mod engine;
+mod request;
+pub mod tokenizer;
+
+mod blocks;
+mod scheduler;
+mod sequence;
+mod worker;
+
+pub mod sample;
+pub mod stop;
+
+mod opened;
 
 #[doc(hidden)]
 pub mod checkpoint;
-mod error;
 #[doc(hidden)]
 pub mod model;
 
+mod device;
+mod error;
+pub mod memory;
+
+pub use device::{Device, DeviceInfo, devices, instruction_sets};
+pub use engine::{Engine, Options};
 pub use error::{Error, ErrorKind, Result};
+pub use opened::Checkpoint;
+pub use request::{Canceller, Completion, FinishReason, Generation, Prompt, Request, Score, Token};
+pub use sample::{Logprobs, Sampling};
+pub use whin_kernels::WeightKind;

@@ -1,0 +1,205 @@
+//! Text to token ids and back, as the checkpoint's `tokenizer.json` says.
+//!
+//! The `tokenizers` crate does the work; this module decides how it is used: nothing is added, cut or
+//! padded, hostile files become errors, and ids become bytes first and text last. It knows nothing of
+//! chat templates or of models.
+
+mod pieces;
+mod stream;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use tokenizers::models::ModelWrapper;
+
+use crate::{Error, ErrorKind, Result};
+use pieces::Pieces;
+pub use stream::TextStream;
+
+/// The largest `tokenizer.json` that is read. The largest known ones have some 40 MB.
+const MAX_FILE_BYTES: usize = 256 << 20;
+
+/// One more than the largest id that is believed. The largest known vocabularies have some 262,000 ids;
+/// without a limit a single absurd id would make the tables below eat all memory.
+const MAX_IDS: usize = 1 << 24;
+
+/// A checkpoint's tokenizer. Clones are cheap and share everything.
+#[derive(Clone)]
+pub struct Tokenizer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    inner: tokenizers::Tokenizer,
+    pieces: Pieces,
+    special: Vec<bool>, // (vocab_size)
+    origin: String,
+}
+
+/// The parts of `tokenizer.json` that are looked at before the `tokenizers` crate sees the file.
+#[derive(Deserialize)]
+struct Outline {
+    #[serde(default)]
+    added_tokens: Vec<DeclaredToken>,
+    // Read only so that a broken decoder is an error here: the crate panics on it.
+    #[serde(default, rename = "decoder")]
+    _decoder: Value,
+}
+
+#[derive(Deserialize)]
+struct DeclaredToken {
+    id: u32,
+    content: String,
+}
+
+impl Tokenizer {
+    /// Reads the bytes of a `tokenizer.json`; `origin` is the file's name for error messages.
+    ///
+    /// Truncation, padding and merge dropout that the file may ask for are switched off: they serve
+    /// training, and here they would change prompts in silence.
+    ///
+    /// # Errors
+    /// `invalid_checkpoint` if the file is damaged, too large, or gives an added token another id than
+    /// it declares; `unsupported_architecture` if its decoder cannot be streamed.
+    pub fn from_bytes(json: &[u8], origin: &str) -> Result<Self> {
+        let invalid = |why: String| Error::new(ErrorKind::InvalidCheckpoint, format!("{origin}: {why}"));
+        if json.len() > MAX_FILE_BYTES {
+            return Err(invalid(format!("{} bytes; at most {MAX_FILE_BYTES} are read", json.len())));
+        }
+        let outline: Outline = serde_json::from_slice(json)
+            .map_err(|error| invalid(format!("not a tokenizer: {error}")).caused_by(error))?;
+        let mut inner = guarded(|| tokenizers::Tokenizer::from_bytes(json))
+            .map_err(|why| invalid(format!("not a tokenizer: {why}")))?;
+        switch_off_training_aids(&mut inner).map_err(|why| invalid(why.to_string()))?;
+
+        // The crate numbers added tokens itself, and only warns when the file says otherwise.
+        for DeclaredToken { id, content } in &outline.added_tokens {
+            let given = inner.token_to_id(content);
+            if given.is_some_and(|given| given != *id) {
+                let given = given.unwrap_or_default();
+                return Err(invalid(format!(
+                    "added token {content:?} is declared as id {id}, but by its place it is id {given}"
+                )));
+            }
+        }
+
+        let ids = inner.get_vocab(true).into_values().max().map_or(0, |largest| largest as usize + 1);
+        if ids > MAX_IDS {
+            return Err(invalid(format!("token id {} is too large; ids end at {}", ids - 1, MAX_IDS - 1)));
+        }
+        let mut special = vec![false; ids];
+        for (id, token) in inner.get_added_tokens_decoder() {
+            special[id as usize] = token.special;
+        }
+        let pieces = Pieces::new(&inner, ids).map_err(|why| match why {
+            pieces::Unusable::Broken(why) => invalid(why),
+            pieces::Unusable::Unsupported(why) => {
+                Error::new(ErrorKind::UnsupportedArchitecture, format!("{origin}: {why}"))
+            }
+        })?;
+        Ok(Self { shared: Arc::new(Shared { inner, pieces, special, origin: origin.to_owned() }) })
+    }
+
+    /// The ids of `text` as it stands: no template, no beginning-of-text token. The names of special
+    /// tokens inside the text become those tokens, as in the reference.
+    ///
+    /// # Errors
+    /// `invalid_checkpoint` if the vocabulary has no way to spell the text.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let encoding = guarded(|| self.shared.inner.encode_fast(text, false)).map_err(|why| {
+            let origin = &self.shared.origin;
+            Error::new(ErrorKind::InvalidCheckpoint, format!("{origin}: cannot tokenize this text: {why}"))
+        })?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The text of `ids`. Ids without a token count for nothing; bytes that form no character become
+    /// one U+FFFD per maximal subpart. Special tokens are left out if `skip_special`.
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
+        let mut stream = TextStream::new(self, skip_special);
+        let mut text: String = ids.iter().map(|&id| stream.push(id)).collect();
+        text.push_str(&stream.finish());
+        text
+    }
+
+    /// The bytes that `id` adds to a text that has already begun: possibly a part of a character; empty
+    /// for ids without a token.
+    pub fn token_bytes(&self, id: u32) -> Vec<u8> {
+        match &self.shared.pieces {
+            Pieces::PerToken(table) => table.bytes(id).to_vec(),
+            Pieces::Windowed => self.decode_by_crate(&[id]).into_bytes(),
+        }
+    }
+
+    /// Whether `id` is a special token: a marker such as `<|im_end|>`, which is no part of an answer's
+    /// text. Added tokens need not be special: Qwen3's `<think>` is not.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.shared.special.get(id as usize).copied().unwrap_or(false)
+    }
+
+    /// The id of the token that is spelt `token` in the vocabulary file.
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.shared.inner.token_to_id(token)
+    }
+
+    /// The token of `id` as the vocabulary file spells it (`Ġthe`, not ` the`).
+    pub fn id_to_token(&self, id: u32) -> Option<String> {
+        self.shared.inner.id_to_token(id)
+    }
+
+    /// One more than the largest id that has a token. A checkpoint's logits are often padded beyond it.
+    pub fn vocab_size(&self) -> usize {
+        self.shared.special.len()
+    }
+
+    fn pieces(&self) -> &Pieces {
+        &self.shared.pieces
+    }
+
+    /// The text of `ids` by the decoder of the `tokenizers` crate, for the decoders that look at
+    /// neighbouring tokens.
+    fn decode_by_crate(&self, ids: &[u32]) -> String {
+        // Some of the crate's decoders panic on an empty list.
+        let known: Vec<u32> =
+            ids.iter().copied().filter(|&id| self.shared.inner.id_to_token(id).is_some()).collect();
+        if known.is_empty() {
+            return String::new();
+        }
+        // A decoder that fails on its own vocabulary leaves nothing better than the spelling.
+        guarded(|| self.shared.inner.decode(&known, false))
+            .unwrap_or_else(|_| known.iter().filter_map(|&id| self.id_to_token(id)).collect())
+    }
+}
+
+/// The end-of-text token that a `tokenizer_config.json` names, as a string or as an object with a
+/// `content`; none if the file is damaged or names none.
+pub fn eos_from_tokenizer_config(json: &[u8]) -> Option<String> {
+    let config: Value = serde_json::from_slice(json).ok()?;
+    let eos = config.get("eos_token")?;
+    let eos = eos.as_str().or_else(|| eos.get("content")?.as_str())?;
+    Some(eos.to_owned())
+}
+
+fn switch_off_training_aids(inner: &mut tokenizers::Tokenizer) -> tokenizers::Result<()> {
+    inner.with_padding(None);
+    inner.with_truncation(None)?;
+    if let ModelWrapper::BPE(bpe) = inner.get_model()
+        && bpe.dropout.is_some()
+    {
+        let mut bpe = bpe.clone();
+        bpe.dropout = None;
+        inner.with_model(bpe);
+    }
+    Ok(())
+}
+
+/// Runs code of the `tokenizers` crate, which panics where a hostile file should give an error.
+fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
+    // Nothing half-made survives: `work` builds a new value, or reads through caches that may lose entries.
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(done) => done.map_err(|error| error.to_string()),
+        Err(_) => Err("its settings contradict each other".to_owned()),
+    }
+}

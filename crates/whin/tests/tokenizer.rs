@@ -1,0 +1,248 @@
+//! Tokenizer files of every kind: the demo model's, Qwen3's against the reference, SentencePiece-like
+//! ones, and hostile ones.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use whin::ErrorKind;
+use whin::tokenizer::{TextStream, Tokenizer, eos_from_tokenizer_config};
+
+const SEEDLING: &[u8] = include_bytes!("../../../models/seedling/tokenizer.json");
+const METASPACE: &[u8] = include_bytes!("fixtures/metaspace-tokenizer.json");
+
+fn seedling() -> Tokenizer {
+    Tokenizer::from_bytes(SEEDLING, "tokenizer.json").expect("the demo tokenizer")
+}
+
+fn from_json(json: &Value) -> whin::Result<Tokenizer> {
+    Tokenizer::from_bytes(json.to_string().as_bytes(), "tokenizer.json")
+}
+
+fn streamed(tokenizer: &Tokenizer, ids: &[u32], skip_special: bool) -> String {
+    let mut stream = TextStream::new(tokenizer, skip_special);
+    let mut text: String = ids.iter().map(|&id| stream.push(id)).collect();
+    text.push_str(&stream.finish());
+    text
+}
+
+#[test]
+fn seedling_ids() {
+    let tokenizer = seedling();
+    assert_eq!(tokenizer.encode("The capital of France is").unwrap(), [313, 410, 354, 1922, 310]);
+    assert_eq!(tokenizer.decode(&[313, 410, 354, 1922, 310], true), "The capital of France is");
+    assert!(tokenizer.encode("").unwrap().is_empty());
+
+    let end = tokenizer.token_to_id("<|im_end|>").unwrap();
+    assert_eq!(tokenizer.encode("<|im_end|>").unwrap(), [end]);
+    assert!(tokenizer.is_special(end));
+    let think = tokenizer.token_to_id("<think>").unwrap();
+    assert!(!tokenizer.is_special(think));
+    assert_eq!(tokenizer.token_bytes(think), b"<think>");
+    assert_eq!(tokenizer.token_bytes(410), b" capital");
+    assert_eq!(tokenizer.id_to_token(410).as_deref(), Some("\u{120}capital"));
+}
+
+#[test]
+fn ids_without_a_token_are_no_text() {
+    let tokenizer = seedling();
+    let past = tokenizer.vocab_size() as u32;
+    assert_eq!(tokenizer.id_to_token(past), None);
+    assert!(tokenizer.id_to_token(past - 1).is_some());
+    for id in [past, past + 1, u32::MAX] {
+        assert_eq!(tokenizer.token_bytes(id), b"");
+        assert_eq!(tokenizer.decode(&[313, id, 410], true), "The capital");
+        assert!(!tokenizer.is_special(id));
+    }
+}
+
+/// The cases were written by the reference implementation; the tokenizer itself is too large for a
+/// repository, and lies in the folder that the environment names.
+#[test]
+fn qwen3_as_the_reference() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/qwen3-tokenizer.json");
+    let folder = std::env::var_os("WHIN_QWEN3_TOKENIZER");
+    let (Some(folder), true) = (folder, fixture.exists()) else {
+        let why = "not run: WHIN_QWEN3_TOKENIZER names no folder, or the fixture is missing";
+        assert!(std::env::var_os("CI").is_none(), "{why}");
+        eprintln!("qwen3_as_the_reference: {why}");
+        return;
+    };
+    let json = std::fs::read(Path::new(&folder).join("tokenizer.json")).unwrap();
+    let tokenizer = Tokenizer::from_bytes(&json, "tokenizer.json").unwrap();
+    let cases: Value = serde_json::from_slice(&std::fs::read(fixture).unwrap()).unwrap();
+    let cases = cases.get("cases").unwrap_or(&cases).as_array().unwrap();
+    assert!(!cases.is_empty());
+    for case in cases {
+        let text = case["text"].as_str().unwrap();
+        let ids: Vec<u32> =
+            case["ids"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect();
+        assert_eq!(tokenizer.encode(text).unwrap(), ids, "{text:?}");
+        for (skip_special, key) in [(false, "decoded"), (true, "decoded_skip_special")] {
+            assert_eq!(tokenizer.decode(&ids, skip_special), case[key].as_str().unwrap(), "{text:?}");
+            assert_eq!(streamed(&tokenizer, &ids, skip_special), case[key].as_str().unwrap(), "{text:?}");
+        }
+    }
+    // The checkpoint's table has rows up to 151,936.
+    assert_eq!(tokenizer.vocab_size(), 151_669);
+    assert_eq!(tokenizer.decode(&[151_669, 151_935], false), "");
+}
+
+/// The ids and texts are those of Python's `tokenizers` 0.23.3. The file also asks for truncation to four
+/// tokens, padding to sixteen and a beginning-of-text token, and gets none of them.
+#[test]
+fn sentencepiece_with_byte_fallback() {
+    let tokenizer = Tokenizer::from_bytes(METASPACE, "tokenizer.json").unwrap();
+    let cases: [(&str, &[u32], &str); 7] = [
+        ("the capital of Paris is", &[294, 301, 303, 310, 305], "the capital of Paris is"),
+        (" the", &[259, 294], " the"),
+        ("    the é", &[311, 311, 294, 259, 291], "    the é"),
+        ("🙂 no", &[259, 243, 162, 156, 133, 259, 273, 274], "🙂 no"),
+        ("a\nb", &[259, 260, 13, 261], "a\nb"),
+        ("the<s>the", &[294, 1, 294], "the the"),
+        ("", &[], ""),
+    ];
+    for (text, ids, decoded) in cases {
+        assert_eq!(tokenizer.encode(text).unwrap(), ids, "{text:?}");
+        assert_eq!(tokenizer.decode(ids, true), decoded, "{text:?}");
+        assert_eq!(streamed(&tokenizer, ids, true), decoded, "{text:?}");
+    }
+    assert_eq!(tokenizer.token_bytes(294), b" the");
+    assert_eq!(tokenizer.token_bytes(13), b"\n");
+
+    // Only the first space of the text goes, also where the first token is no more than that space.
+    let mut stream = TextStream::new(&tokenizer, true);
+    let pieces: Vec<String> = [1, 259, 294, 243, 162, 156, 133, 162, 260].map(|id| stream.push(id)).into();
+    assert_eq!(pieces, ["", "", " the", "", "", "", "🙂", "\u{fffd}", "a"]);
+    // A cut character at the end, after a whole one: the crate would lose the whole one.
+    assert_eq!(tokenizer.decode(&[294, 243, 162, 156, 133, 243, 162], true), "the🙂\u{fffd}");
+}
+
+/// Decoders over the words "un", "##do", "a</w>" and ",".
+fn with_decoder(decoder: Value) -> Tokenizer {
+    let vocab = json!({"[UNK]": 0, "un": 1, "##do": 2, "a</w>": 3, ",": 4, "▁▁b": 5, "c▁": 6, "[PAD]": 7});
+    let special = |id: u32, content: &str| {
+        json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+               "normalized": false, "special": true})
+    };
+    let model = json!({"type": "WordLevel", "vocab": vocab, "unk_token": "[UNK]"});
+    let added = [special(0, "[UNK]"), special(7, "[PAD]")];
+    from_json(&json!({"version": "1.0", "added_tokens": added, "decoder": decoder, "model": model}))
+        .expect("a tokenizer")
+}
+
+/// Each decoder against the `tokenizers` crate itself, over every list of up to four ids.
+#[test]
+fn decoders_that_are_not_byte_level() {
+    let metaspace = |scheme: &str| json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme});
+    let decoders = [
+        Value::Null,
+        json!({"type": "WordPiece", "prefix": "##", "cleanup": true}),
+        json!({"type": "BPEDecoder", "suffix": "</w>"}),
+        metaspace("always"),
+        metaspace("never"),
+        json!({"type": "Sequence", "decoders": [{"type": "ByteFallback"}, metaspace("first")]}),
+        json!({"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"Regex": "▁+"}, "content": " "},
+            {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}),
+    ];
+    for decoder in decoders {
+        let tokenizer = with_decoder(decoder.clone());
+        let vocab =
+            json!({"[UNK]": 0, "un": 1, "##do": 2, "a</w>": 3, ",": 4, "▁▁b": 5, "c▁": 6, "[PAD]": 7});
+        let reference = json!({"version": "1.0", "decoder": decoder,
+            "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "[UNK]"}});
+        let reference = tokenizers::Tokenizer::from_bytes(reference.to_string()).unwrap();
+        for list in 0..9_u32.pow(4) {
+            let ids: Vec<u32> =
+                (0..4).map(|place| list / 9_u32.pow(place) % 9).filter(|&id| id != 8).collect();
+            let visible: Vec<u32> = ids.iter().copied().filter(|id| ![0, 7].contains(id)).collect();
+            // The crate's BPE decoder panics on an empty list.
+            let expected =
+                if visible.is_empty() { String::new() } else { reference.decode(&visible, false).unwrap() };
+            assert_eq!(tokenizer.decode(&ids, true), expected, "{decoder} {ids:?}");
+            assert_eq!(streamed(&tokenizer, &ids, true), expected, "{decoder} {ids:?}");
+        }
+    }
+}
+
+#[test]
+fn unigram_scores_survive_the_json_reader() {
+    let tokenizer = from_json(&json!({"version": "1.0", "added_tokens": [],
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+        "decoder": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+        "model": {"type": "Unigram", "unk_id": 0, "byte_fallback": false, "vocab": [
+            ["<unk>", 0.0], ["▁", -2.5], ["▁a", -1.25], ["b", -3e0], ["▁ab", -9.75]]}}))
+    .unwrap();
+    assert_eq!(tokenizer.encode("ab a").unwrap(), [2, 3, 2]);
+    assert_eq!(tokenizer.decode(&[2, 3, 2], true), "ab a");
+}
+
+#[test]
+fn merge_dropout_is_switched_off() {
+    let mut file: Value = serde_json::from_slice(SEEDLING).unwrap();
+    file["model"]["dropout"] = json!(0.9);
+    let tokenizer = from_json(&file).unwrap();
+    assert_eq!(tokenizer.encode("The capital of France is").unwrap(), [313, 410, 354, 1922, 310]);
+}
+
+#[test]
+fn added_tokens_keep_their_characters() {
+    let mut file: Value = serde_json::from_slice(SEEDLING).unwrap();
+    let id = seedling().vocab_size();
+    let added = json!({"id": id, "content": "<café>", "single_word": false, "lstrip": false,
+                       "rstrip": false, "normalized": false, "special": false});
+    file["added_tokens"].as_array_mut().unwrap().push(added);
+    let tokenizer = from_json(&file).unwrap();
+    assert_eq!(tokenizer.encode("<café>").unwrap(), [id as u32]);
+    assert_eq!(tokenizer.decode(&[id as u32], true), "<café>");
+}
+
+fn refused(json: &[u8]) -> String {
+    match Tokenizer::from_bytes(json, "folder/tokenizer.json") {
+        Ok(_) => panic!("accepted: {}", String::from_utf8_lossy(&json[..json.len().min(200)])),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::InvalidCheckpoint);
+            assert!(error.to_string().starts_with("folder/tokenizer.json: "), "{error}");
+            error.to_string()
+        }
+    }
+}
+
+#[test]
+fn hostile_files_are_errors() {
+    for json in ["", "{", "[]", "null", "{}", "{\"model\":{}}", "{\"decoder\":", "{\"decoder\":{\"type\":1"] {
+        refused(json.as_bytes());
+    }
+    refused(b"\xff\xfe\x00");
+    refused(&SEEDLING[..SEEDLING.len() / 2]);
+    for part in ["model", "decoder", "normalizer", "pre_tokenizer", "post_processor"] {
+        let deep = format!("{{\"{part}\":{}{}}}", "[".repeat(200_000), "]".repeat(200_000));
+        refused(deep.as_bytes());
+        let wrong = json!({"version": "1.0", part: {"type": "Sequence", "decoders": [7]}});
+        refused(wrong.to_string().as_bytes());
+    }
+}
+
+#[test]
+fn ids_that_cannot_be_kept_are_errors() {
+    let mut file: Value = serde_json::from_slice(SEEDLING).unwrap();
+    file["added_tokens"][0]["id"] = json!(6_200);
+    assert!(refused(file.to_string().as_bytes()).contains("<|endoftext|>"));
+
+    for id in [1_u32 << 24, u32::MAX] {
+        let model = json!({"type": "WordLevel", "vocab": {"absurd": id, "u": 0}, "unk_token": "u"});
+        let file = json!({"version": "1.0", "model": model}).to_string();
+        assert!(refused(file.as_bytes()).contains(&id.to_string()));
+    }
+}
+
+#[test]
+fn end_of_text_from_the_tokenizer_config() {
+    let eos = |json: &str| eos_from_tokenizer_config(json.as_bytes());
+    assert_eq!(eos(r#"{"eos_token": "<|im_end|>"}"#).as_deref(), Some("<|im_end|>"));
+    assert_eq!(eos(r#"{"eos_token": {"content": "</s>", "special": true}}"#).as_deref(), Some("</s>"));
+    for none in ["", "{", "[]", "{}", r#"{"eos_token": null}"#, r#"{"eos_token": {}}"#, r#"{"eos_token": 3}"#]
+    {
+        assert_eq!(eos(none), None, "{none}");
+    }
+}
