@@ -1,3 +1,44 @@
-//! The command `whin`.
+//! The command `whin`: one file a subcommand.
+//!
+//! Results go to stdout, everything else to stderr. Exit codes: 0, 1 for a failure, 2 for wrong usage, 130 after
+//! Ctrl-C.
 
-fn main() {}
+mod devices;
+mod inspect;
+mod model;
+mod out;
+mod run;
+mod score;
+mod tokenize;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Runs Hugging Face language-model checkpoints on this machine.
+#[derive(Parser)]
+#[command(name = "whin", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(run::Args),
+    Score(score::Args),
+    Inspect(inspect::Args),
+    Tokenize(tokenize::Args),
+    Devices(devices::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Score(args) => score::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Tokenize(args) => tokenize::run(&args),
+        Command::Devices(args) => devices::run(&args),
+    };
+    result.unwrap_or_else(|error| out::failure(&error))
+}

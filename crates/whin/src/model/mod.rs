@@ -2,10 +2,12 @@
 
 pub mod config;
 mod families;
+pub mod forward;
 pub mod plan;
 pub mod rope;
 mod rope_parameters;
 pub mod spec;
+pub mod weights;
 
 pub use plan::{Destination, Load, Plan};
 pub use rope::Rope;

@@ -1,0 +1,82 @@
+//! `whin inspect`: what a checkpoint is, whether it runs, and what it will need.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde_json::json;
+use whin::memory::size;
+use whin::{Checkpoint, WeightKind};
+
+use crate::model::{ModelArgs, invalid};
+use crate::out;
+
+/// Says what a checkpoint is, whether it runs here, and how much memory it will need
+#[derive(clap::Args)]
+pub struct Args {
+    /// Folder of the checkpoint; without it, the built-in demo model
+    #[arg(value_name = "FOLDER")]
+    folder: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Count the memory of the key-value cache for a text of this many tokens [default: the model's window]
+    #[arg(long, value_name = "N")]
+    context: Option<usize>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command. A checkpoint that does not run is a failure with every reason.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let checkpoint = match (&args.folder, &args.model.model) {
+        (Some(_), Some(_)) => return Err(invalid("the checkpoint is given twice: leave --model away").into()),
+        (Some(folder), None) => Checkpoint::open(Some(folder))?,
+        (None, _) => args.model.open()?,
+    };
+    checkpoint.check()?;
+    let spec = checkpoint.spec();
+    let context = args.context.unwrap_or(spec.max_positions);
+    let weights = |kind| spec.weight_bytes(kind);
+    let cache = (spec.cache_shape().bytes_per_position(size_of::<f32>()) * context) as u64;
+    if args.json {
+        out::json(&json!({
+            "runs": true,
+            "family": spec.family,
+            "parameters": spec.parameters(),
+            "layers": spec.layers.len(),
+            "width": spec.width,
+            "vocab": spec.vocab,
+            "tied_head": spec.tied,
+            "max_positions": spec.max_positions,
+            "end_tokens": *checkpoint.end_tokens(),
+            "tokenizer": checkpoint.has_tokenizer(),
+            "weight_bytes": {
+                "f32": weights(WeightKind::F32),
+                "bf16": weights(WeightKind::Bf16),
+                "int8": weights(WeightKind::Int8),
+            },
+            "context": context,
+            "cache_bytes": cache,
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let head = if spec.tied { "head tied to the embedding" } else { "separate head" };
+    let tokenizer = if checkpoint.has_tokenizer() { "present" } else { "missing: only token ids can be run" };
+    out::text(&format!(
+        "family       {}\nparameters   {:.1} million\nshape        {} layers, width {}, vocabulary {}, {head}\nwindow       \
+         {} tokens\nend tokens   {:?}\ntokenizer    {tokenizer}\nweights      int8 {}, bf16 {}, f32 {}\ncache        {} \
+         for {context} tokens\nruns         yes\n",
+        spec.family,
+        spec.parameters() as f64 / 1e6,
+        spec.layers.len(),
+        spec.width,
+        spec.vocab,
+        spec.max_positions,
+        checkpoint.end_tokens(),
+        size(weights(WeightKind::Int8)),
+        size(weights(WeightKind::Bf16)),
+        size(weights(WeightKind::F32)),
+        size(cache),
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}

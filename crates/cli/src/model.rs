@@ -1,0 +1,154 @@
+//! Options that every command with a model shares, and what they lead to.
+
+use std::io::{IsTerminal, Read};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use whin::{Checkpoint, Device, Engine, Error, ErrorKind, Options, Prompt, WeightKind};
+
+/// Which checkpoint.
+#[derive(Args)]
+pub struct ModelArgs {
+    /// Folder of a checkpoint (config.json, *.safetensors, tokenizer.json); without it, the built-in demo model
+    #[arg(short, long, value_name = "FOLDER")]
+    pub model: Option<PathBuf>,
+}
+
+impl ModelArgs {
+    /// Reads the shape of the checkpoint.
+    pub fn open(&self) -> Result<Checkpoint> {
+        Ok(Checkpoint::open(self.model.as_deref())?)
+    }
+}
+
+/// How to run it.
+#[derive(Args)]
+pub struct EngineArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+
+    /// Where to compute: auto, cpu, cpu:avx512, cpu:avx2, cpu:neon, cpu:scalar or reference (slow, the definition of
+    /// what is right)
+    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    pub device: String,
+
+    /// The form in which matrices are kept
+    #[arg(long, value_enum, default_value_t = Weights::Int8)]
+    pub weights: Weights,
+
+    /// Threads of the processor [default: all that this process may use]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+
+    /// The longest text in tokens, prompt and answer together [default: what the model declares]
+    #[arg(long, value_name = "N")]
+    pub context: Option<usize>,
+
+    /// Prompt tokens that run in one step; results do not depend on it
+    #[arg(long, default_value_t = 512, value_name = "N", hide_short_help = true)]
+    pub prefill_chunk: usize,
+}
+
+/// Names of [`WeightKind`].
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Weights {
+    /// 32-bit floats: exact for every checkpoint
+    F32,
+    /// 16-bit floats: exact for checkpoints in bf16
+    Bf16,
+    /// 8-bit integers with one scale a row: half the memory, nearly the same answers
+    Int8,
+}
+
+impl EngineArgs {
+    /// Loads the checkpoint; the tokenizer, where one is wanted, is read at the same time.
+    pub fn load(&self, with_tokenizer: bool) -> Result<Engine> {
+        let options = Options {
+            device: self.device.parse::<Device>()?,
+            weights: match self.weights {
+                Weights::F32 => WeightKind::F32,
+                Weights::Bf16 => WeightKind::Bf16,
+                Weights::Int8 => WeightKind::Int8,
+            },
+            threads: self.threads,
+            context: self.context,
+            prefill_chunk: self.prefill_chunk,
+        };
+        let checkpoint = self.model.open()?;
+        let bar = progress_bar();
+        let mut progress = |done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        };
+        let engine = std::thread::scope(|scope| {
+            if with_tokenizer {
+                // Its error, if any, is met again where the tokenizer is used.
+                scope.spawn(|| checkpoint.tokenizer().map(|_| ()));
+            }
+            Engine::start(&checkpoint, &options, &mut progress)
+        });
+        bar.finish_and_clear();
+        Ok(engine?)
+    }
+}
+
+/// A bar on stderr where a person sees it, after a moment that quick loads do not need.
+fn progress_bar() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("loading {bar:40} {binary_bytes} of {binary_total_bytes}");
+    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// What to begin with: exactly one of a text and token ids.
+#[derive(Args)]
+pub struct PromptArgs {
+    /// The text to begin with; - reads it from stdin
+    #[arg(value_name = "TEXT")]
+    pub text: Option<String>,
+
+    /// Token ids to begin with, separated by commas
+    #[arg(long, value_name = "IDS", allow_hyphen_values = true)]
+    pub prompt_ids: Option<String>,
+}
+
+impl PromptArgs {
+    /// The prompt.
+    pub fn prompt(&self) -> Result<Prompt> {
+        match (&self.text, &self.prompt_ids) {
+            (Some(_), Some(_)) => {
+                Err(invalid("both a text and --prompt-ids are given: give one of them").into())
+            }
+            (None, None) => Err(invalid("no prompt: give a text, - for stdin, or --prompt-ids 1,2,3").into()),
+            (Some(text), None) if text == "-" => Ok(Prompt::Text(read_stdin()?)),
+            (Some(text), None) => Ok(Prompt::Text(text.clone())),
+            (None, Some(ids)) => Ok(Prompt::Ids(parse_ids(ids)?)),
+        }
+    }
+}
+
+/// A failure of what the user asked for.
+pub fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArguments, message)
+}
+
+/// All of stdin, as it stands.
+pub fn read_stdin() -> Result<String> {
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read stdin")?;
+    let text = String::from_utf8(bytes);
+    Ok(text.map_err(|error| invalid(format!("stdin is not UTF-8 text: {}", error.utf8_error())))?)
+}
+
+/// Ids separated by commas or blanks.
+pub fn parse_ids(ids: &str) -> Result<Vec<u32>, Error> {
+    let parts = ids.split(|c: char| c == ',' || c.is_whitespace()).filter(|part| !part.is_empty());
+    let id = |part: &str| {
+        let wrong = |_| invalid(format!("{part:?} is no token id: give whole numbers, as in 313,410,354"));
+        part.parse::<u32>().map_err(wrong)
+    };
+    parts.map(id).collect()
+}

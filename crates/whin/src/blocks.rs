@@ -1,0 +1,31 @@
+//! Which blocks of the key-value cache are free.
+
+/// Hands out blocks by number and takes them back. The memory behind them belongs to the backend.
+#[derive(Debug, Default)]
+pub struct Blocks {
+    free: Vec<u32>,
+    count: usize,
+}
+
+impl Blocks {
+    /// A free block; none when all that exist are in use.
+    pub fn take(&mut self) -> Option<u32> {
+        self.free.pop()
+    }
+
+    /// Takes blocks back.
+    pub fn give_back(&mut self, blocks: impl IntoIterator<Item = u32>) {
+        self.free.extend(blocks);
+    }
+
+    /// How many blocks exist, free or not.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Adds one block, free, that the backend has made room for.
+    pub fn add(&mut self) {
+        self.free.push(self.count as u32);
+        self.count += 1;
+    }
+}

@@ -1,0 +1,138 @@
+//! Where to compute: the names that a user can ask for, and what this machine has.
+
+use std::str::FromStr;
+
+use whin_kernels::cpu::{Isa, isa};
+
+use crate::memory;
+use crate::{Error, ErrorKind, Result};
+
+/// A place to compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Device {
+    /// The best that this machine has.
+    Auto,
+    /// The processor, with its best instruction set or the named one.
+    Cpu(Option<&'static str>),
+    /// The processor without any optimisation: slow, and the definition of what is right.
+    Reference,
+}
+
+impl FromStr for Device {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        if let Some(set) = name.strip_prefix("cpu:") {
+            let found = instruction_sets().iter().find(|known| **known == set);
+            return found.map(|set| Self::Cpu(Some(set))).ok_or_else(|| {
+                let here = instruction_sets().join(", ");
+                unavailable(name, &format!("this processor has the instruction sets {here}"))
+            });
+        }
+        match name.split(':').next().unwrap_or(name) {
+            "auto" if name == "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu(None)),
+            "reference" if name == "reference" => Ok(Self::Reference),
+            "metal" | "vulkan" | "cuda" => {
+                Err(unavailable(name, "this version computes on the processor only"))
+            }
+            _ => Err(Error::new(
+                ErrorKind::InvalidArguments,
+                format!(
+                    "device {name:?}: there are auto, cpu, cpu:<instruction set>, reference, metal, vulkan, cuda"
+                ),
+            )),
+        }
+    }
+}
+
+fn unavailable(name: &str, why: &str) -> Error {
+    Error::new(
+        ErrorKind::DeviceUnavailable,
+        format!("device {name}: {why}; use --device auto or --device cpu"),
+    )
+}
+
+/// A device that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// What to pass as `--device`.
+    pub id: String,
+    /// The name its maker gave it.
+    pub name: String,
+    /// Bytes of memory, where the system says.
+    pub memory: Option<u64>,
+    /// Bytes of memory that are free, where the system says.
+    pub available: Option<u64>,
+    /// What else there is to know.
+    pub detail: String,
+}
+
+/// The devices of this machine.
+pub fn devices() -> Vec<DeviceInfo> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    vec![DeviceInfo {
+        id: "cpu".to_owned(),
+        name: processor_name(),
+        memory: memory::total(),
+        available: memory::available(),
+        detail: format!("{threads} threads, {}", instruction_sets().join(", ")),
+    }]
+}
+
+fn processor_name() -> String {
+    let mut system = sysinfo::System::new().ok();
+    let brand = system.as_mut().and_then(|system| {
+        system.refresh_cpu_list(sysinfo::CpuRefreshKind::nothing());
+        Some(system.cpus().first()?.brand().trim().to_owned())
+    });
+    brand.filter(|brand| !brand.is_empty()).unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
+/// The instruction sets of this processor that there are kernels for, the best first.
+pub fn instruction_sets() -> &'static [&'static str] {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use isa::{avx2::Avx2, avx512::Avx512};
+        match (Avx512::detect(), Avx2::detect()) {
+            (Some(_), _) => &["avx512", "avx2", "scalar"],
+            (None, Some(_)) => &["avx2", "scalar"],
+            (None, None) => &["scalar"],
+        }
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        if isa::neon::Neon::detect().is_some() { &["neon", "scalar"] } else { &["scalar"] }
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        &["scalar"]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_or_refused_with_the_reason() {
+        assert_eq!("auto".parse::<Device>().unwrap(), Device::Auto);
+        assert_eq!("cpu".parse::<Device>().unwrap(), Device::Cpu(None));
+        assert_eq!("cpu:scalar".parse::<Device>().unwrap(), Device::Cpu(Some("scalar")));
+        for name in ["cuda", "cuda:0", "metal", "vulkan", "cpu:mmx"] {
+            let error = name.parse::<Device>().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::DeviceUnavailable);
+            assert!(error.to_string().contains(name), "{error}");
+        }
+        for name in ["", "gpu", "auto:1", "reference:x"] {
+            assert_eq!(name.parse::<Device>().unwrap_err().kind(), ErrorKind::InvalidArguments, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_processor_is_always_there() {
+        let devices = devices();
+        assert_eq!(devices[0].id, "cpu");
+        assert!(!devices[0].name.is_empty());
+    }
+}

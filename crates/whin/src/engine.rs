@@ -1,0 +1,336 @@
+//! A checkpoint that is ready to answer: load once, generate often, from any number of threads.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use whin_kernels::cpu::{Cpu, Isa, isa};
+use whin_kernels::reference::Reference;
+use whin_kernels::{Backend, WeightKind};
+
+use crate::device::Device;
+use crate::memory;
+use crate::model::plan::{Load, Plan};
+use crate::model::spec::Spec;
+use crate::model::weights::Model;
+use crate::opened::Checkpoint;
+use crate::request::{Canceller, Event, Generation, Prompt, Request, Score, worker_is_gone};
+use crate::sample::Sampler;
+use crate::sequence::{Generate, Goal, Job, TextOut};
+use crate::stop::StopStrings;
+use crate::tokenizer::TextStream;
+use crate::worker::Worker;
+use crate::{Error, ErrorKind, Result};
+
+/// How a checkpoint is to be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Where to compute.
+    pub device: Device,
+    /// The form in which matrices are kept.
+    pub weights: WeightKind,
+    /// Threads of the processor; unset, all that this process may use.
+    pub threads: Option<usize>,
+    /// The longest text in tokens, at most what the model declares; unset, that.
+    pub context: Option<usize>,
+    /// Rows of a prompt that run in one step; fewer take less memory, more run faster. No result depends on it.
+    pub prefill_chunk: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            device: Device::Auto,
+            weights: WeightKind::Int8,
+            threads: None,
+            context: None,
+            prefill_chunk: 512,
+        }
+    }
+}
+
+/// A loaded checkpoint. Clones share it.
+#[derive(Clone)]
+pub struct Engine {
+    checkpoint: Checkpoint,
+    jobs: Sender<Job>,
+    device: String,
+    window: usize,
+    load_seconds: f64,
+    weights: WeightKind,
+}
+
+impl Engine {
+    /// Loads the checkpoint in a folder, or the built-in demo model where `path` is none.
+    ///
+    /// # Errors
+    /// [`CheckpointNotFound`](ErrorKind::CheckpointNotFound), [`InvalidCheckpoint`](ErrorKind::InvalidCheckpoint),
+    /// [`UnsupportedArchitecture`](ErrorKind::UnsupportedArchitecture),
+    /// [`DeviceUnavailable`](ErrorKind::DeviceUnavailable), [`OutOfMemory`](ErrorKind::OutOfMemory),
+    /// [`InvalidArguments`](ErrorKind::InvalidArguments) or [`Io`](ErrorKind::Io).
+    pub fn load(path: Option<&Path>, options: &Options) -> Result<Self> {
+        Self::start(&Checkpoint::open(path)?, options, &mut |_, _| ())
+    }
+
+    /// Loads an opened checkpoint. `progress` hears how many bytes of weights, of how many, have been read.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn start(
+        checkpoint: &Checkpoint,
+        options: &Options,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self> {
+        let started = std::time::Instant::now();
+        let spec = checkpoint.spec();
+        let window = window(spec, options.context)?;
+        let loads = Plan::new(spec).claim(checkpoint.tensors()?)?;
+        check_memory(spec, options.weights)?;
+        let parts = Parts { checkpoint, loads: &loads, options, progress };
+        let (jobs, device) = match options.device {
+            Device::Reference => launch(Reference, parts)?,
+            Device::Auto | Device::Cpu(None) => launch_best_cpu(parts)?,
+            Device::Cpu(Some(name)) => launch_cpu(name, parts)?,
+        };
+        Ok(Self {
+            checkpoint: checkpoint.clone(),
+            jobs,
+            device,
+            window,
+            load_seconds: started.elapsed().as_secs_f64(),
+            weights: options.weights,
+        })
+    }
+
+    /// What was loaded.
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
+    /// The device that computes, for people.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// The form in which matrices are kept.
+    pub fn weights(&self) -> WeightKind {
+        self.weights
+    }
+
+    /// The longest text in tokens, prompt and answer together.
+    pub fn window(&self) -> usize {
+        self.window
+    }
+
+    /// How long loading took.
+    pub fn load_seconds(&self) -> f64 {
+        self.load_seconds
+    }
+
+    /// Starts a completion.
+    ///
+    /// # Errors
+    /// [`InvalidArguments`](ErrorKind::InvalidArguments) or [`ContextExceeded`](ErrorKind::ContextExceeded) before
+    /// any work; those of the tokenizer where it is needed.
+    pub fn generate(&self, request: &Request) -> Result<Generation> {
+        let spec = self.checkpoint.spec();
+        request.sampling.validate(spec.vocab)?;
+        let stops = StopStrings::new(request.stop.clone())?;
+        let wants_text = request.detokenize || !request.stop.is_empty();
+        let prompt = self.tokens(&request.prompt)?;
+        let max_new_tokens = self.budget(prompt.len(), request)?;
+        let tokenizer = if wants_text { Some(self.checkpoint.tokenizer()?) } else { None };
+        let text = tokenizer.map(|tokenizer| TextOut {
+            stream: TextStream::new(tokenizer, true),
+            stops,
+            names: request.stop.clone(),
+        });
+        let seed = request.sampling.seed.unwrap_or_else(random_seed);
+        let eos = if request.ignore_eos { Arc::from([]) } else { self.checkpoint.end_tokens() };
+        let generate = Generate {
+            sampler: Sampler::new(request.sampling.clone(), seed, &prompt, 0),
+            max_new_tokens,
+            eos,
+            logprobs: request.logprobs,
+            text,
+        };
+        let (events, canceller) = self.submit(prompt.clone(), Goal::Generate(Box::new(generate)))?;
+        Ok(Generation::new(events, canceller, prompt, seed, request))
+    }
+
+    /// The log-probability of each token of a text.
+    ///
+    /// # Errors
+    /// As [`Self::generate`].
+    pub fn score(&self, prompt: &Prompt) -> Result<Score> {
+        let token_ids = self.tokens(prompt)?;
+        if token_ids.len() > self.window {
+            return Err(self.too_long(&format!("the text has {} tokens", token_ids.len())));
+        }
+        let mut logprobs = vec![None];
+        if token_ids.len() > 1 {
+            let (events, _canceller) = self.submit(token_ids.clone(), Goal::Score(Vec::new()))?;
+            match events.recv() {
+                Ok(Event::Scored(scores)) => logprobs.extend(scores.into_iter().map(Some)),
+                Ok(Event::Failed(error)) => return Err(error),
+                _ => return Err(worker_is_gone()),
+            }
+        }
+        Ok(Score { token_ids, logprobs })
+    }
+
+    fn submit(&self, prompt: Vec<u32>, goal: Goal) -> Result<(Receiver<Event>, Canceller)> {
+        let (events, receiver) = channel();
+        let canceller = Canceller::default();
+        let job = Job { prompt, goal, events, canceller: canceller.clone() };
+        self.jobs.send(job).map_err(|_| worker_is_gone())?;
+        Ok((receiver, canceller))
+    }
+
+    fn tokens(&self, prompt: &Prompt) -> Result<Vec<u32>> {
+        let ids = match prompt {
+            Prompt::Text(text) => self.checkpoint.tokenizer()?.encode(text)?,
+            Prompt::Ids(ids) => ids.clone(),
+        };
+        let invalid = |message: String| Err(Error::new(ErrorKind::InvalidArguments, message));
+        if ids.is_empty() {
+            return invalid("the prompt is empty: give at least one token to continue from".to_owned());
+        }
+        let vocab = self.checkpoint.spec().vocab;
+        if let Some((at, id)) = ids.iter().enumerate().find(|(_, id)| **id as usize >= vocab) {
+            return invalid(format!(
+                "token {id} at position {at} of the prompt: the model knows ids 0 to {}",
+                vocab - 1
+            ));
+        }
+        Ok(ids)
+    }
+
+    /// How many tokens may be generated.
+    fn budget(&self, n_prompt: usize, request: &Request) -> Result<usize> {
+        let limit = request.max_ctx.map_or(self.window, |guard| guard.min(self.window));
+        let by_guard = request.max_ctx.is_some_and(|guard| guard < self.window);
+        let exceeded = |what: String| {
+            if by_guard {
+                let message = format!("{what}, more than max_ctx ({limit}): raise it, or ask for less");
+                Error::new(ErrorKind::ContextExceeded, message)
+            } else {
+                self.too_long(&what)
+            }
+        };
+        match request.max_new_tokens {
+            Some(0) => Err(Error::new(
+                ErrorKind::InvalidArguments,
+                "max_new_tokens is 0: ask for at least one token (whin score gives the log-probabilities of a prompt)",
+            )),
+            Some(new) if n_prompt.saturating_add(new) > limit => {
+                Err(exceeded(format!("{n_prompt} prompt tokens and {new} new tokens are asked for")))
+            }
+            Some(new) => Ok(new),
+            None if n_prompt >= limit => {
+                Err(exceeded(format!("the prompt has {n_prompt} tokens and leaves no room for an answer")))
+            }
+            None => Ok(limit - n_prompt),
+        }
+    }
+
+    fn too_long(&self, what: &str) -> Error {
+        let model = self.checkpoint.spec().max_positions;
+        let why = if self.window < model {
+            format!("the context of {} that was set (the model can do {model})", self.window)
+        } else {
+            format!("the model's window of {}", self.window)
+        };
+        Error::new(
+            ErrorKind::ContextExceeded,
+            format!("{what}, more than {why}: shorten the text, or ask for less"),
+        )
+    }
+}
+
+fn window(spec: &Spec, context: Option<usize>) -> Result<usize> {
+    let invalid = |message: String| Err(Error::new(ErrorKind::InvalidArguments, message));
+    match context {
+        Some(0 | 1) => {
+            invalid("context must hold at least 2 tokens: one of the prompt and one new".to_owned())
+        }
+        Some(context) if context > spec.max_positions => invalid(format!(
+            "context {context} is more than the {} positions that the model declares in config.json",
+            spec.max_positions
+        )),
+        Some(context) => Ok(context),
+        None => Ok(spec.max_positions),
+    }
+}
+
+/// Refuses weights that cannot fit, before anything is allocated.
+fn check_memory(spec: &Spec, kind: WeightKind) -> Result<()> {
+    let needed = spec.weight_bytes(kind);
+    match memory::available() {
+        Some(available) if needed > available => Err(Error::new(
+            ErrorKind::OutOfMemory,
+            format!(
+                "the weights take {} as {}, and {} of memory are free: choose a smaller --weights or a smaller model, \
+                 or free memory",
+                memory::size(needed),
+                kind.name(),
+                memory::size(available)
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What a backend is started with.
+struct Parts<'a, 'p> {
+    checkpoint: &'a Checkpoint,
+    loads: &'a [Load],
+    options: &'a Options,
+    progress: &'a mut (dyn FnMut(u64, u64) + 'p),
+}
+
+/// Loads the weights and starts the thread that owns them.
+fn launch<B: Backend>(mut backend: B, parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)> {
+    let Parts { checkpoint, loads, options, progress } = parts;
+    let device = backend.name();
+    let model = Model::load(&mut backend, checkpoint.spec(), loads, options.weights, progress)?;
+    let worker = Worker::new(backend, checkpoint.spec().clone(), model, options.prefill_chunk)?;
+    let (sender, jobs) = channel();
+    std::thread::Builder::new()
+        .name("whin-worker".to_owned())
+        .spawn(move || worker.serve(&jobs))
+        .map_err(|error| Error::new(ErrorKind::Io, "cannot start the worker thread").caused_by(error))?;
+    Ok((sender, device))
+}
+
+fn launch_best_cpu(parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)> {
+    let best = crate::device::instruction_sets().first().copied().unwrap_or("scalar");
+    launch_cpu(best, parts)
+}
+
+fn launch_cpu(name: &str, parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)> {
+    fn cpu<I: Isa>(parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)> {
+        let threads = match parts.options.threads {
+            Some(0) => {
+                return Err(Error::new(ErrorKind::InvalidArguments, "threads must be at least 1"));
+            }
+            Some(threads) => threads,
+            None => std::thread::available_parallelism().map_or(1, usize::from),
+        };
+        launch(Cpu::<I>::new(threads)?, parts)
+    }
+    match name {
+        #[cfg(target_arch = "x86_64")]
+        "avx512" => cpu::<isa::avx512::Avx512>(parts),
+        #[cfg(target_arch = "x86_64")]
+        "avx2" => cpu::<isa::avx2::Avx2>(parts),
+        #[cfg(target_arch = "aarch64")]
+        "neon" => cpu::<isa::neon::Neon>(parts),
+        _ => cpu::<isa::scalar::Scalar>(parts),
+    }
+}
+
+fn random_seed() -> u64 {
+    // 53 bits, so that JSON readers that keep numbers as f64 show the seed that reproduces the run.
+    rand::random::<u64>() >> 11
+}

@@ -1,0 +1,47 @@
+//! How much memory the machine has, and how to say it.
+
+use sysinfo::{MemoryRefreshKind, RefreshKind, System};
+
+/// Bytes that can be had without pushing others out, the limit of the control group counted in; none where the
+/// system does not say.
+pub fn available() -> Option<u64> {
+    let system = read()?;
+    let free = system.available_memory();
+    let limited = system.cgroup_limits().map_or(free, |limits| limits.free_memory.min(free));
+    (system.total_memory() > 0).then_some(limited)
+}
+
+/// Bytes of memory that the machine has, or that the control group leaves of it; none where the system does not say.
+pub fn total() -> Option<u64> {
+    let system = read()?;
+    let total = system.total_memory();
+    (total > 0).then(|| system.cgroup_limits().map_or(total, |limits| limits.total_memory.min(total)))
+}
+
+fn read() -> Option<System> {
+    let memory = MemoryRefreshKind::nothing().with_ram();
+    System::new_with_specifics(RefreshKind::nothing().with_memory(memory)).ok()
+}
+
+/// A size for people: `13.2 MiB`.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let mut size = bytes as f64;
+    let mut unit = 0;
+    while size >= 1024.0 && unit + 1 < UNITS.len() {
+        size /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} bytes") } else { format!("{size:.1} {}", UNITS[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn sizes_read_well() {
+        assert_eq!(super::size(0), "0 bytes");
+        assert_eq!(super::size(1536), "1.5 KiB");
+        assert_eq!(super::size(3 << 40), "3.0 TiB");
+        assert!(super::total() >= super::available());
+    }
+}

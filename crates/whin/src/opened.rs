@@ -1,0 +1,114 @@
+//! A checkpoint that has been looked at: its shape is known, its weights are not yet read.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::Result;
+use crate::checkpoint::{Source, Tensors, end_tokens};
+use crate::model::spec::Spec;
+use crate::model::{Plan, config};
+use crate::tokenizer::{Tokenizer, eos_from_tokenizer_config};
+use crate::{Error, ErrorKind};
+
+/// An opened checkpoint. Clones share it.
+#[derive(Clone)]
+pub struct Checkpoint(Arc<Parts>);
+
+struct Parts {
+    source: Source,
+    spec: Spec,
+    end_tokens: Vec<u32>,
+    tokenizer: OnceLock<Tokenizer>,
+    loading: Mutex<()>,
+}
+
+impl Checkpoint {
+    /// Opens a folder, or the built-in demo model where `path` is none, and reads its `config.json`.
+    ///
+    /// # Errors
+    /// [`CheckpointNotFound`](ErrorKind::CheckpointNotFound), [`InvalidCheckpoint`](ErrorKind::InvalidCheckpoint),
+    /// [`UnsupportedArchitecture`](ErrorKind::UnsupportedArchitecture) with every reason, or
+    /// [`Io`](ErrorKind::Io).
+    pub fn open(path: Option<&Path>) -> Result<Self> {
+        let source = Source::open(path)?;
+        let config = source.read("config.json")?.ok_or_else(|| missing(&source, "config.json"))?;
+        let spec = config::read(&config)?;
+        let end_tokens = end_tokens(&source, &spec)?;
+        let parts = Parts { source, spec, end_tokens, tokenizer: OnceLock::new(), loading: Mutex::new(()) };
+        Ok(Self(Arc::new(parts)))
+    }
+
+    /// Where it lies.
+    pub fn source(&self) -> &Source {
+        &self.0.source
+    }
+
+    /// Its shape.
+    pub fn spec(&self) -> &Spec {
+        &self.0.spec
+    }
+
+    /// Its tensors, none claimed yet.
+    ///
+    /// # Errors
+    /// [`InvalidCheckpoint`](ErrorKind::InvalidCheckpoint) naming the file, or [`Io`](ErrorKind::Io).
+    pub fn tensors(&self) -> Result<Tensors> {
+        Tensors::open(&self.0.source)
+    }
+
+    /// Finds every tensor that the spec implies, and reads none.
+    ///
+    /// # Errors
+    /// [`InvalidCheckpoint`](ErrorKind::InvalidCheckpoint) with all tensors that are missing, left over or of another
+    /// shape, or as [`Self::tensors`].
+    pub fn check(&self) -> Result<()> {
+        Plan::new(&self.0.spec).claim(self.tensors()?).map(|_| ())
+    }
+
+    /// Whether there is a tokenizer.
+    pub fn has_tokenizer(&self) -> bool {
+        self.0.source.read("tokenizer.json").is_ok_and(|bytes| bytes.is_some())
+    }
+
+    /// Its tokenizer, read when it is first asked for.
+    ///
+    /// # Errors
+    /// [`InvalidCheckpoint`](ErrorKind::InvalidCheckpoint) where `tokenizer.json` is missing or broken.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        let parts = &*self.0;
+        if let Some(tokenizer) = parts.tokenizer.get() {
+            return Ok(tokenizer);
+        }
+        let _one_at_a_time = parts.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tokenizer) = parts.tokenizer.get() {
+            return Ok(tokenizer);
+        }
+        let bytes = parts.source.read("tokenizer.json")?;
+        let bytes = bytes.ok_or_else(|| missing(&parts.source, "tokenizer.json"))?;
+        let tokenizer = Tokenizer::from_bytes(&bytes, &parts.source.describe("tokenizer.json"))?;
+        Ok(parts.tokenizer.get_or_init(|| tokenizer))
+    }
+
+    /// The tokens after which a text ends: those of `generation_config.json`, of `config.json` and, once the
+    /// tokenizer has been read, of `tokenizer_config.json`, which names its by text.
+    pub fn end_tokens(&self) -> Arc<[u32]> {
+        let parts = &*self.0;
+        let mut ends = parts.end_tokens.clone();
+        if let Some(tokenizer) = parts.tokenizer.get()
+            && let Ok(Some(config)) = parts.source.read("tokenizer_config.json")
+            && let Some(name) = eos_from_tokenizer_config(&config)
+            && let Some(id) = tokenizer.token_to_id(&name)
+            && !ends.contains(&id)
+        {
+            ends.push(id);
+        }
+        ends.into()
+    }
+}
+
+fn missing(source: &Source, name: &str) -> Error {
+    Error::new(
+        ErrorKind::InvalidCheckpoint,
+        format!("{} is missing: fetch it from where the checkpoint came from", source.describe(name)),
+    )
+}

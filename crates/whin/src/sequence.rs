@@ -1,0 +1,235 @@
+//! One request on its way: what it has, what it still needs, and what becomes of each new token.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Instant;
+
+use whin_kernels::BLOCK;
+
+use crate::request::{Canceller, End, Event, FinishReason, Token};
+use crate::sample::{Logprobs, Sampler, logprobs};
+use crate::stop::StopStrings;
+use crate::tokenizer::TextStream;
+use crate::{Error, ErrorKind, Result};
+
+/// A request as the worker receives it: checked, and reduced to tokens.
+pub(crate) struct Job {
+    pub prompt: Vec<u32>,
+    pub goal: Goal,
+    pub events: Sender<Event>,
+    pub canceller: Canceller,
+}
+
+/// What a sequence is run for.
+pub(crate) enum Goal {
+    /// New tokens.
+    Generate(Box<Generate>),
+    /// The log-probabilities of the prompt.
+    Score(Vec<f64>),
+}
+
+/// How new tokens are chosen, and when to stop.
+pub(crate) struct Generate {
+    pub sampler: Sampler,
+    /// At least 1.
+    pub max_new_tokens: usize,
+    /// None when they are to be ignored.
+    pub eos: Arc<[u32]>,
+    pub logprobs: Option<usize>,
+    pub text: Option<TextOut>,
+}
+
+/// From tokens to text, cut at stop strings.
+pub(crate) struct TextOut {
+    pub stream: TextStream,
+    pub stops: StopStrings,
+    /// The same texts, to name the one that hit.
+    pub names: Vec<String>,
+}
+
+/// One request in work.
+pub(crate) struct Sequence {
+    /// The prompt, then what was generated.
+    pub tokens: Vec<u32>,
+    pub n_prompt: usize,
+    /// How many tokens have run: their keys and values are in the cache.
+    pub done: usize,
+    /// The blocks of the cache that hold them.
+    pub table: Vec<u32>,
+    pub goal: Goal,
+    pub canceller: Canceller,
+    events: Sender<Event>,
+    clock: Clock,
+}
+
+struct Clock {
+    started: Option<Instant>,
+    first_token: Option<Instant>,
+    last_token: Option<Instant>,
+}
+
+impl Sequence {
+    pub fn new(job: Job) -> Self {
+        Self {
+            n_prompt: job.prompt.len(),
+            tokens: job.prompt,
+            done: 0,
+            table: Vec::new(),
+            goal: job.goal,
+            canceller: job.canceller,
+            events: job.events,
+            clock: Clock { started: None, first_token: None, last_token: None },
+        }
+    }
+
+    /// Tokens that have yet to run. A scored text's last token is not among them: nothing follows it.
+    pub fn remaining(&self) -> usize {
+        let last = matches!(self.goal, Goal::Score(_)) as usize;
+        self.tokens.len() - last - self.done
+    }
+
+    /// Whether the logits of every row are wanted, not only those of the last.
+    pub fn wants_every_row(&self) -> bool {
+        matches!(self.goal, Goal::Score(_))
+    }
+
+    /// Whether the plain largest logit decides.
+    pub fn is_greedy(&self) -> bool {
+        matches!(&self.goal, Goal::Generate(generate) if generate.logprobs.is_none() && generate.sampler.is_greedy())
+    }
+
+    /// The length of the text that was known when the token at `position` first ran, which rotary embeddings that
+    /// adapt to the text's length go by. It does not depend on how a prompt is cut into steps.
+    pub fn span(&self, position: usize) -> u32 {
+        self.n_prompt.max(position + 1) as u32
+    }
+
+    /// Blocks that are missing until `rows` more tokens can run.
+    pub fn missing_blocks(&self, rows: usize) -> usize {
+        (self.done + rows).div_ceil(BLOCK) - self.table.len()
+    }
+
+    /// Marks the beginning of the work.
+    pub fn start(&mut self) {
+        self.clock.started.get_or_insert_with(Instant::now);
+    }
+
+    /// Takes in what the step computed for this sequence: the logits of its wanted rows, (rows, vocab), of which the
+    /// last is changed while sampling. Returns whether the sequence has ended.
+    pub fn take_logits(&mut self, first: usize, logits: &mut [f32], vocab: usize) -> bool {
+        let result = match &mut self.goal {
+            Goal::Score(scores) => {
+                for (row, logits) in logits.chunks_exact(vocab).enumerate() {
+                    if logits.iter().any(|logit| logit.is_nan()) {
+                        return self.fail(not_finite(first + row + 1, f32::NAN));
+                    }
+                    let next = self.tokens[first + row + 1];
+                    scores.push(f64::from(logprobs(logits, next, 0).logprob));
+                }
+                return self.end_of_score();
+            }
+            Goal::Generate(generate) => choose(generate, logits),
+        };
+        match result {
+            Ok((id, logprobs)) => self.take_token(id, logprobs),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Takes in the token with the largest logit. Returns whether the sequence has ended.
+    pub fn take_best(&mut self, id: u32, logit: f32) -> bool {
+        if !logit.is_finite() {
+            return self.fail(not_finite(self.tokens.len(), logit));
+        }
+        if let Goal::Generate(generate) = &mut self.goal {
+            generate.sampler.accept(id);
+        }
+        self.take_token(id, None)
+    }
+
+    fn take_token(&mut self, id: u32, logprobs: Option<Logprobs>) -> bool {
+        let now = Instant::now();
+        self.clock.first_token.get_or_insert(now);
+        self.clock.last_token = Some(now);
+        self.tokens.push(id);
+        let count = self.tokens.len() - self.n_prompt;
+        let Goal::Generate(generate) = &mut self.goal else { return true };
+        let (mut text, mut hit) = (String::new(), None);
+        let mut end = None;
+        if generate.eos.contains(&id) {
+            end = Some(FinishReason::Eos);
+        } else if let Some(out) = &mut generate.text {
+            (text, hit) = out.stops.push(&out.stream.push(id));
+        }
+        if hit.is_none() && (end.is_some() || count >= generate.max_new_tokens) {
+            end.get_or_insert(FinishReason::Length);
+            if let Some(out) = &mut generate.text {
+                let (rest, late_hit) = out.stops.push(&out.stream.finish());
+                text += &rest;
+                hit = late_hit;
+                if hit.is_none() {
+                    text += &out.stops.finish();
+                }
+            }
+        }
+        let stop = hit.and_then(|hit| generate.text.as_ref().map(|out| out.names[hit].clone()));
+        let end = if hit.is_some() { Some(FinishReason::Stop) } else { end };
+        let heard = self.events.send(Event::Token(Token { id, text, logprobs })).is_ok();
+        if let Some(reason) = end {
+            self.end(reason, stop);
+        }
+        end.is_some() || !heard
+    }
+
+    fn end_of_score(&mut self) -> bool {
+        let Goal::Score(scores) = &mut self.goal else { return true };
+        if scores.len() + 1 < self.tokens.len() {
+            return false;
+        }
+        // The receiver may have gone; then nobody wants the score.
+        let _ = self.events.send(Event::Scored(std::mem::take(scores)));
+        true
+    }
+
+    /// Tells the caller why and how it ended.
+    pub fn end(&self, reason: FinishReason, stop: Option<String>) {
+        let seconds = |from: Option<Instant>, to: Option<Instant>| match (from, to) {
+            (Some(from), Some(to)) => (to - from).as_secs_f64(),
+            _ => 0.0,
+        };
+        let Clock { started, first_token, last_token } = self.clock;
+        let end = End {
+            reason,
+            stop,
+            prefill_seconds: seconds(started, first_token),
+            decode_seconds: seconds(first_token, last_token),
+        };
+        // The receiver may have gone; then nobody wants to know.
+        let _ = self.events.send(Event::Done(end));
+    }
+
+    /// Ends with an error. Returns true, since that is an end.
+    pub fn fail(&self, error: Error) -> bool {
+        // The receiver may have gone; then nobody wants to know.
+        let _ = self.events.send(Event::Failed(error));
+        true
+    }
+}
+
+fn not_finite(position: usize, logit: f32) -> Error {
+    Error::new(
+        ErrorKind::DeviceFailed,
+        format!(
+            "the logits for position {position} have no finite maximum (found {logit}): a weight of the checkpoint is \
+             not a finite number, or the device is faulty"
+        ),
+    )
+}
+
+/// Samples from the last row of logits.
+fn choose(generate: &mut Generate, logits: &mut [f32]) -> Result<(u32, Option<Logprobs>)> {
+    let raw = generate.logprobs.map(|_| logits.to_vec());
+    let id = generate.sampler.sample(logits, None)?;
+    let logprobs = raw.zip(generate.logprobs).map(|(raw, k)| logprobs(&raw, id, k));
+    Ok((id, logprobs))
+}

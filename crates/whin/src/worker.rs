@@ -1,0 +1,226 @@
+//! The loop that owns the backend: it takes requests, shares out each step, runs the forward pass and hands the
+//! results to the sequences.
+
+use std::sync::mpsc::{Receiver, TryRecvError};
+
+use whin_kernels::{BLOCK, Backend, Step};
+
+use crate::blocks::Blocks;
+use crate::memory;
+use crate::model::forward::{Run, block_bytes, forward};
+use crate::model::spec::Spec;
+use crate::model::weights::Model;
+use crate::request::FinishReason;
+use crate::scheduler::{Limits, Progress, Share, schedule};
+use crate::sequence::{Job, Sequence};
+use crate::{Error, ErrorKind, Result};
+
+/// Sequences that run at once; others wait their turn.
+const MAX_SEQUENCES: usize = 64;
+
+/// Everything that computes.
+pub(crate) struct Worker<B: Backend> {
+    backend: B,
+    spec: Spec,
+    model: Model<B>,
+    run: Run<B>,
+    blocks: Blocks,
+    sequences: Vec<Sequence>,
+    limits: Limits,
+}
+
+impl<B: Backend> Worker<B> {
+    /// A worker whose steps hold up to `rows` rows.
+    pub fn new(mut backend: B, spec: Spec, model: Model<B>, rows: usize) -> Result<Self> {
+        let rows = rows.max(MAX_SEQUENCES);
+        let limits = Limits { rows, wanted: MAX_SEQUENCES };
+        let run = Run::new(&mut backend, &spec, limits.rows, limits.wanted)?;
+        Ok(Self { backend, spec, model, run, blocks: Blocks::default(), sequences: Vec::new(), limits })
+    }
+
+    /// Works until nobody can send requests any more and the last one is done.
+    pub fn serve(mut self, jobs: &Receiver<Job>) {
+        loop {
+            while self.sequences.len() < MAX_SEQUENCES {
+                let job = if self.sequences.is_empty() {
+                    jobs.recv().map_err(|_| TryRecvError::Disconnected)
+                } else {
+                    jobs.try_recv()
+                };
+                match job {
+                    Ok(job) => self.sequences.push(Sequence::new(job)),
+                    Err(TryRecvError::Disconnected) if self.sequences.is_empty() => return,
+                    Err(_) => break,
+                }
+            }
+            self.drop_cancelled();
+            self.step();
+        }
+    }
+
+    fn drop_cancelled(&mut self) {
+        for index in (0..self.sequences.len()).rev() {
+            if self.sequences[index].canceller.is_cancelled() {
+                self.sequences[index].end(FinishReason::Cancelled, None);
+                self.remove(index);
+            }
+        }
+    }
+
+    fn remove(&mut self, index: usize) {
+        let sequence = self.sequences.remove(index);
+        self.blocks.give_back(sequence.table);
+    }
+
+    fn step(&mut self) {
+        let progress = |sequence: &Sequence| Progress {
+            remaining: sequence.remaining(),
+            wants_every_row: sequence.wants_every_row(),
+        };
+        let progress: Vec<Progress> = self.sequences.iter().map(progress).collect();
+        let shares = schedule(&progress, self.limits);
+        let (shares, starved) = self.reserve(shares);
+        if !shares.is_empty() {
+            let step = self.build(&shares);
+            forward(&mut self.backend, &self.spec, &self.model, &step, &mut self.run);
+        }
+        let mut ended = starved;
+        ended.extend(self.deliver(&shares));
+        ended.sort_unstable();
+        for index in ended.into_iter().rev() {
+            self.remove(index);
+        }
+    }
+
+    /// Gives each sequence the blocks that its share needs. A sequence that finds no memory ends with an error; the
+    /// others go on. Returns the shares that can run and the sequences that have ended.
+    fn reserve(&mut self, shares: Vec<Share>) -> (Vec<Share>, Vec<usize>) {
+        let (mut granted, mut ended) = (Vec::new(), Vec::new());
+        for share in shares {
+            let result = self.reserve_one(share);
+            let sequence = &mut self.sequences[share.sequence];
+            match result {
+                Ok(()) => {
+                    sequence.start();
+                    granted.push(share);
+                }
+                Err(error) => {
+                    sequence.fail(error);
+                    ended.push(share.sequence);
+                }
+            }
+        }
+        (granted, ended)
+    }
+
+    fn reserve_one(&mut self, share: Share) -> Result<()> {
+        for _ in 0..self.sequences[share.sequence].missing_blocks(share.rows) {
+            let block = match self.blocks.take() {
+                Some(block) => block,
+                None => self.add_block(self.sequences[share.sequence].done)?,
+            };
+            self.sequences[share.sequence].table.push(block);
+        }
+        Ok(())
+    }
+
+    fn add_block(&mut self, position: usize) -> Result<u32> {
+        let bytes = block_bytes(&self.spec);
+        let held = self.blocks.count() * bytes;
+        let no_room = |detail: &str| {
+            Error::new(
+                ErrorKind::OutOfMemory,
+                format!(
+                    "no memory for the keys and values after position {position}: {} in use, {} more are needed for \
+                     the next {BLOCK} positions{detail}; use a shorter text, or run fewer requests at once",
+                    memory::size(held as u64),
+                    memory::size(bytes as u64),
+                ),
+            )
+        };
+        if let Some(available) = memory::available()
+            && available < bytes as u64
+        {
+            return Err(no_room(&format!(", and {} are free", memory::size(available))));
+        }
+        self.backend.grow(&mut self.run.state, self.blocks.count() + 1).map_err(|_| no_room(""))?;
+        self.blocks.add();
+        self.blocks.take().ok_or_else(|| no_room(""))
+    }
+
+    fn build(&self, shares: &[Share]) -> Step {
+        let mut step = Step::default();
+        let mut spans = Vec::new();
+        for (slot, share) in shares.iter().enumerate() {
+            let sequence = &self.sequences[share.sequence];
+            let rows = sequence.done..sequence.done + share.rows;
+            for position in rows {
+                let last = sequence.wants_every_row() || position + 1 == sequence.tokens.len();
+                if last {
+                    step.wanted.push(step.rows() as u32);
+                }
+                step.tokens.push(sequence.tokens[position]);
+                step.positions.push(position as u32);
+                step.slots.push(slot as u32);
+                spans.push(sequence.span(position));
+            }
+            step.tables.push(sequence.table.clone());
+        }
+        step.rotations = self.spec.ropes.iter().map(|rope| rope.rotation(&step.positions, &spans)).collect();
+        step
+    }
+
+    /// Hands the logits to the sequences and returns those that have ended.
+    fn deliver(&mut self, shares: &[Share]) -> Vec<usize> {
+        let mut wanted = Vec::new(); // (sequence, first position, rows of logits)
+        for share in shares {
+            let sequence = &mut self.sequences[share.sequence];
+            let first = sequence.done;
+            sequence.done += share.rows;
+            if sequence.wants_every_row() {
+                wanted.push((share.sequence, first, share.rows));
+            } else if sequence.done == sequence.tokens.len() {
+                wanted.push((share.sequence, sequence.done - 1, 1));
+            }
+        }
+        let delivered = if wanted.iter().all(|&(sequence, ..)| self.sequences[sequence].is_greedy()) {
+            self.deliver_best(&wanted)
+        } else {
+            self.deliver_logits(&wanted)
+        };
+        delivered.unwrap_or_else(|error| {
+            // The device is lost for all who took part in the step.
+            for &Share { sequence, .. } in shares {
+                self.sequences[sequence].fail(Error::new(error.kind(), error.to_string()));
+            }
+            shares.iter().map(|share| share.sequence).collect()
+        })
+    }
+
+    fn deliver_best(&mut self, wanted: &[(usize, usize, usize)]) -> Result<Vec<usize>> {
+        let best = self.backend.argmax(&self.run.logits, wanted.len())?;
+        let mut ended = Vec::new();
+        for (&(sequence, ..), best) in wanted.iter().zip(best) {
+            if self.sequences[sequence].take_best(best.id, best.logit) {
+                ended.push(sequence);
+            }
+        }
+        Ok(ended)
+    }
+
+    fn deliver_logits(&mut self, wanted: &[(usize, usize, usize)]) -> Result<Vec<usize>> {
+        let vocab = self.spec.vocab;
+        let count: usize = wanted.iter().map(|(_, _, rows)| rows).sum();
+        let mut logits = self.backend.read(&self.run.logits, count)?;
+        let mut rest = logits.as_mut_slice();
+        let mut ended = Vec::new();
+        for &(sequence, first, rows) in wanted {
+            let (own, others) = rest.split_at_mut(rows * vocab);
+            rest = others;
+            if self.sequences[sequence].take_logits(first, own, vocab) {
+                ended.push(sequence);
+            }
+        }
+        Ok(ended)
+    }
+}
