@@ -15,7 +15,8 @@ const LONGEST: u64 = 100_000_000;
 /// More tensors than any model has; keeps a hostile header from costing more than its own bytes.
 const MOST_TENSORS: usize = 200_000;
 const MOST_DIMENSIONS: usize = 16;
-const LONGEST_NAME: usize = 4096;
+/// Longer names, of tensors or files, belong to no model and would flood messages.
+pub(super) const LONGEST_NAME: usize = 4096;
 
 /// A type of number: its name, and the bits that one takes.
 const TYPES: &[(&str, u64)] = &[
@@ -78,10 +79,19 @@ pub(super) fn read(file: &[u8]) -> Result<Vec<Entry>, String> {
     let mut entries = HeaderSeed
         .deserialize(&mut json)
         .and_then(|entries| json.end().map(|()| entries))
-        .map_err(|error| format!("has a broken header: {error}"))?;
+        .map_err(|error| format!("has a broken header: {}", shortened(&error)))?;
     check_names(&entries)?;
     check_places(&mut entries, data.len(), file.len() - data.len())?;
     Ok(entries)
+}
+
+/// The message of a JSON error. Such a message quotes what it met, however long that is.
+pub(super) fn shortened(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.char_indices().nth(300) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }
 
 fn check_names(entries: &[Entry]) -> Result<(), String> {

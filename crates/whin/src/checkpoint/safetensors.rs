@@ -7,12 +7,15 @@ use serde::Deserialize;
 use whin_kernels::bytes::Bytes;
 use whin_kernels::{Dtype, Tensor};
 
-use super::header::{self, Entry};
+use super::header::{self, Entry, LONGEST_NAME};
 use super::source::Source;
 use crate::{Error, ErrorKind, Result};
 
 const INDEX: &str = "model.safetensors.index.json";
 const SINGLE: &str = "model.safetensors";
+
+/// No model comes near this; a longer index could only be meant to cost memory.
+const LONGEST_INDEX: usize = 64 << 20;
 
 /// More problems than this are counted, not listed.
 const MOST_LISTED: usize = 20;
@@ -267,11 +270,17 @@ fn parse_index(source: &Source, json: &[u8]) -> Result<BTreeMap<String, String>>
     struct Index {
         weight_map: BTreeMap<String, String>,
     }
-    let shown = || source.describe(INDEX);
+    let broken = |what: String| invalid(format!("{} {what}; fetch the file again", source.describe(INDEX)));
+    if json.len() > LONGEST_INDEX {
+        return Err(broken(format!("is longer than {LONGEST_INDEX} bytes")));
+    }
     let index: Index = serde_json::from_slice(json)
-        .map_err(|error| invalid(format!("{} is broken: {error}; fetch the file again", shown())))?;
+        .map_err(|error| broken(format!("is broken: {}", header::shortened(&error))))?;
     if index.weight_map.is_empty() {
-        return Err(invalid(format!("{} lists no tensors", shown())));
+        return Err(broken("lists no tensors".to_owned()));
+    }
+    if index.weight_map.iter().any(|(name, file)| name.len().max(file.len()) > LONGEST_NAME) {
+        return Err(broken(format!("holds a name of more than {LONGEST_NAME} bytes")));
     }
     Ok(index.weight_map)
 }

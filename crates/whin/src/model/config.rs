@@ -7,6 +7,9 @@ use super::families;
 use super::spec::Spec;
 use crate::{Error, ErrorKind, Result};
 
+/// No config comes near this; a longer one could only be meant to cost memory.
+const LONGEST: usize = 16 << 20;
+
 /// More problems than this are counted, not listed.
 const MOST_LISTED: usize = 50;
 
@@ -17,6 +20,9 @@ const MOST_LISTED: usize = 50;
 /// asks for something that cannot be computed.
 pub fn read(config_json: &[u8]) -> Result<Spec> {
     let broken = |what: String| Error::new(ErrorKind::InvalidCheckpoint, format!("config.json {what}"));
+    if config_json.len() > LONGEST {
+        return Err(broken(format!("is longer than {LONGEST} bytes")));
+    }
     let value: Value = serde_json::from_slice(config_json)
         .map_err(|error| broken(format!("is not valid JSON: {error}; fetch the file again")))?;
     let Value::Object(map) = &value else {
@@ -149,8 +155,9 @@ impl<'a> Fields<'a> {
 
     /// Notes every key that was neither read nor is `harmless`.
     ///
-    /// Null, false and empty values pass: a switch that is off and a thing that is unset ask for nothing. Everything
-    /// else may change the arithmetic in a way that this program does not know of, so it is refused.
+    /// Null, false and empty values pass: the classes of transformers write out what is unset or off, for their
+    /// relatives' sake, and the reference ignores a key that the family's class does not have. Everything else asks
+    /// for something; it may change the arithmetic in a way that this program does not know of, so it is refused.
     pub fn refuse_unknown(&mut self, harmless: impl Fn(&str) -> bool) {
         for (key, value) in self.map {
             let unset = match value {

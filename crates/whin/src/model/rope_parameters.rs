@@ -192,7 +192,8 @@ fn llama3(fields: &mut Fields<'_>, heads: &Heads<'_>, outer: &Outer) -> Scaling 
     let factor = fields.number("factor", FACTOR.0, FACTOR.1);
     let low = fields.number("low_freq_factor", 1e-6, 1e6);
     let high = fields.number("high_freq_factor", 1e-6, 1e6);
-    if high < low || (high == low && high > 1e-6) {
+    let both = ["low_freq_factor", "high_freq_factor"].iter().all(|key| fields.get(key).is_some());
+    if both && high <= low {
         fields.refuse("high_freq_factor", "a number above low_freq_factor");
     }
     Scaling::Llama3 { factor, low, high, original: original(fields, heads, outer) }
