@@ -176,7 +176,7 @@ impl Sampler {
         self.check(logits)?;
         for &(id, bias) in &self.sampling.logit_bias {
             if let Some(logit) = logits.get_mut(id as usize) {
-                *logit = finite(*logit + bias);
+                change(logit, |logit| logit + bias);
             }
         }
         if let Some(mask) = mask {
@@ -232,11 +232,10 @@ impl Sampler {
         for (&id, &count) in &self.seen {
             // A prompt given as ids may hold any; those without a logit cannot be chosen anyway.
             let Some(logit) = logits.get_mut(id as usize) else { continue };
-            *logit = if *logit > 0.0 { *logit / repetition_penalty } else { *logit * repetition_penalty };
-            if count > 0 {
-                *logit -= presence_penalty + frequency_penalty * count as f32;
-            }
-            *logit = finite(*logit);
+            change(logit, |logit| {
+                let logit = if logit > 0.0 { logit / repetition_penalty } else { logit * repetition_penalty };
+                if count > 0 { logit - presence_penalty - frequency_penalty * count as f32 } else { logit }
+            });
         }
     }
 
@@ -253,10 +252,12 @@ impl Sampler {
     }
 }
 
-/// Keeps penalties and biases at the edge of f32 from making an infinity: +∞ would be an error and −∞ a
-/// ban, and nobody asked for either. A ban that was there before stays.
-fn finite(logit: f32) -> f32 {
-    if logit == f32::NEG_INFINITY { logit } else { logit.clamp(f32::MIN, f32::MAX) }
+/// Changes a logit that is not banned, and keeps it finite: at the edge of f32 a penalty could make +∞,
+/// which is an error, or −∞, which is a ban, and nobody asked for either.
+fn change(logit: &mut f32, change: impl FnOnce(f32) -> f32) {
+    if *logit > f32::NEG_INFINITY {
+        *logit = change(*logit).clamp(f32::MIN, f32::MAX);
+    }
 }
 
 fn apply_mask(logits: &mut [f32], mask: &[u32]) {

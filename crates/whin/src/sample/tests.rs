@@ -205,7 +205,7 @@ fn draws_depend_on_seed_choice_and_step_alone() {
     let distinct: std::collections::HashSet<u32> = tokens(1, 0).into_iter().collect();
     assert!(distinct.len() > 12, "the steps of one answer must differ: {distinct:?}");
     // These stand for all releases and machines: whoever gave a seed wants the same answer again.
-    assert_eq!(tokens(1, 0)[..4], [0, 0, 0, 0]);
+    assert_eq!(tokens(1, 0)[..4], [402, 80, 596, 219]);
 
     // A step that was chosen elsewhere counts; a step that failed does not.
     let mut sampler = Sampler::new(drawn(), 1, &[], 0);
