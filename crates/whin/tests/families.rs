@@ -140,7 +140,8 @@ fn check<B: Backend>(backend: impl Fn() -> B) {
         }
         for chunk in [1, 7] {
             let mut session = Session::new(backend(), &golden);
-            let logits: Vec<f32> = golden.prompt.chunks(chunk).flat_map(|tokens| session.feed(tokens)).collect();
+            let logits: Vec<f32> =
+                golden.prompt.chunks(chunk).flat_map(|tokens| session.feed(tokens)).collect();
             assert!(logits == whole, "{place}: chunks of {chunk} give other bits than the whole prompt");
         }
     }
@@ -198,7 +199,8 @@ fn a_planted_error_is_found() {
 fn the_engine_gives_the_greedy_tokens() {
     for golden in goldens() {
         for device in [Device::Reference, Device::Auto] {
-            let options = Options { device, weights: golden.weights(), threads: Some(2), ..Options::default() };
+            let options =
+                Options { device, weights: golden.weights(), threads: Some(2), ..Options::default() };
             let engine = Engine::load(Some(&golden.folder), &options).unwrap();
             let request = Request {
                 max_new_tokens: Some(golden.greedy.len()),
@@ -206,7 +208,12 @@ fn the_engine_gives_the_greedy_tokens() {
                 ..Request::ids(golden.prompt.clone())
             };
             let completion = engine.generate(&request).unwrap().finish().unwrap();
-            assert_eq!(completion.token_ids, [&*golden.prompt, &*golden.greedy].concat(), "{}", golden.name());
+            assert_eq!(
+                completion.token_ids,
+                [&*golden.prompt, &*golden.greedy].concat(),
+                "{}",
+                golden.name()
+            );
             assert_eq!(completion.finish_reason, FinishReason::Length);
             assert_eq!(completion.generated_text, None);
         }

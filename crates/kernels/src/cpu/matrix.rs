@@ -4,7 +4,7 @@ use half::bf16;
 
 use super::buffer::{Buffer, Parts};
 use super::isa::{Isa, PAD};
-use super::rows::{Input, Rows};
+use super::rows::{Input, Rows, quantize_weights};
 use super::threads::Threads;
 use crate::{Error, Result, Tensor, WeightKind, int8};
 
@@ -51,7 +51,13 @@ impl Weight {
     }
 
     /// Converts the rows of `source` into the outputs from `first` on, on all threads.
-    pub(super) fn write(&mut self, first: usize, source: &Tensor<'_>, threads: &mut Threads) -> Result<()> {
+    pub(super) fn write<I: Isa>(
+        &mut self,
+        isa: I,
+        threads: &mut Threads,
+        first: usize,
+        source: &Tensor<'_>,
+    ) -> Result<()> {
         assert!(source.cols() == self.inputs && first + source.rows() <= self.outputs, "shape of the source");
         let (inputs, stride) = (self.inputs, self.stride);
         let span = first * stride..(first + source.rows()) * stride;
@@ -78,11 +84,11 @@ impl Weight {
                 let parts = Parts::new(scales);
                 each_row(threads, source.rows(), &|row| {
                     let mut numbers = vec![0.0; inputs];
-                    source.row(row, &mut numbers);
+                    isa.run(|| source.row(row, &mut numbers));
                     // SAFETY: each row is written by one task.
                     let (out, scale) =
                         unsafe { (rows.part(row * stride..row * stride + inputs), parts.part(row..row + 1)) };
-                    scale[0] = int8::quantize_weights(&numbers, out).unwrap_or(f32::NAN);
+                    scale[0] = quantize_weights(isa, &numbers, out).unwrap_or(f32::NAN);
                 });
                 if let Some(row) = scales.iter().position(|scale| scale.is_nan()) {
                     return Err(Error::NotFinite { row });

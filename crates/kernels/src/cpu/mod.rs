@@ -168,7 +168,7 @@ impl<I: Isa> Backend for Cpu<I> {
     }
 
     fn write(&mut self, weight: &mut Weight, first: usize, source: &Tensor<'_>) -> Result<()> {
-        weight.write(first, source, &mut self.threads)
+        weight.write(self.isa, &mut self.threads, first, source)
     }
 
     fn vector(&mut self, values: &[f32]) -> Result<Vec<f32>> {

@@ -3,7 +3,7 @@
 use super::buffer::{Buffer, Parts};
 use super::isa::{Isa, PAD};
 use super::threads::Threads;
-use crate::int8::{ACTIVATION_MAX, SMALLEST, largest};
+use crate::int8::{ACTIVATION_MAX, SMALLEST, WEIGHT_MAX, largest};
 use crate::{Activation, Result, Rotation, WeightKind};
 
 /// Activations in f32: (rows, width).
@@ -139,12 +139,34 @@ pub fn quantize<I: Isa>(isa: I, x: &[f32], q: &mut [i16]) -> f32 {
     let inverse = ACTIVATION_MAX / max;
     isa.run(|| {
         for (q, x) in q.iter_mut().zip(x) {
-            // Adding and taking away 1.5 · 2²³ rounds to the nearest integer, ties to even: magnitudes are below 2²².
-            let rounded = (x * inverse + 12_582_912.0) - 12_582_912.0;
-            *q = rounded.clamp(-ACTIVATION_MAX, ACTIVATION_MAX) as i16;
+            *q = nearest(x * inverse) as i16;
         }
     });
     max / ACTIVATION_MAX
+}
+
+/// As [`crate::int8::quantize_weights`], to the bit.
+pub fn quantize_weights<I: Isa>(isa: I, w: &[f32], q: &mut [i8]) -> Option<f32> {
+    let max = isa.run(|| largest(w));
+    if !max.is_finite() || max < SMALLEST {
+        q.fill(0);
+        return max.is_finite().then_some(0.0);
+    }
+    let scale = max / WEIGHT_MAX;
+    isa.run(|| {
+        for (q, w) in q.iter_mut().zip(w) {
+            *q = nearest(w / scale) as i8;
+        }
+    });
+    Some(scale)
+}
+
+/// The nearest integer, ties to even, of a magnitude below 2²²: adding 1.5 · 2²³ leaves it in the low bits. Quotients
+/// by a row's largest magnitude exceed the bound by less than half a step, so nothing is left to clamp.
+#[inline(always)]
+fn nearest(x: f32) -> i32 {
+    const ROUND: f32 = 12_582_912.0;
+    (x + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i32
 }
 
 /// `out = x / √(mean(x²) + eps) · weight`
@@ -246,7 +268,7 @@ pub fn exp<I: Isa>(x: f32) -> f32 {
 mod tests {
     use super::super::isa::scalar::Scalar;
     use super::*;
-    use crate::int8::quantize_activations;
+    use crate::int8::{self, quantize_activations};
 
     #[test]
     fn exp_is_close_everywhere() {
@@ -267,15 +289,19 @@ mod tests {
     #[test]
     fn quantising_is_the_reference_to_the_bit() {
         let x: Vec<f32> = (0..1000).map(|i| ((i * 7919) % 1013) as f32 * 0.37 - 180.0).collect();
-        for (scale, fault) in [(1.0, None), (1e-20, None), (1e-33, None), (1e30, None), (1.0, Some(f32::NAN))]
-        {
-            let mut x: Vec<f32> = x.iter().map(|x| x * scale).collect();
-            if let Some(fault) = fault {
-                x[17] = fault;
+        for scale in [1.0, 1e-20, 1e-33, 1e30, 0.123_456_7, 3.3e-7] {
+            for fault in [None, Some(f32::NAN), Some(f32::INFINITY)] {
+                let mut x: Vec<f32> = x.iter().map(|x| x * scale).collect();
+                x[17] = fault.unwrap_or(x[17]);
+                let (mut ours, mut right) = (vec![1; x.len()], vec![2; x.len()]);
+                let (a, b) = (quantize(Scalar, &x, &mut ours), quantize_activations(&x, &mut right));
+                assert_eq!((a.to_bits(), ours), (b.to_bits(), right), "scale {scale}, fault {fault:?}");
+                let (mut ours, mut right) = (vec![0; x.len()], vec![0; x.len()]);
+                let (a, b) =
+                    (quantize_weights(Scalar, &x, &mut ours), int8::quantize_weights(&x, &mut right));
+                assert_eq!(a, b, "scale {scale}, fault {fault:?}");
+                assert!(a.is_none() || ours == right, "scale {scale}, fault {fault:?}");
             }
-            let (mut ours, mut right) = (vec![1; x.len()], vec![2; x.len()]);
-            let (a, b) = (quantize(Scalar, &x, &mut ours), quantize_activations(&x, &mut right));
-            assert_eq!((a.to_bits(), ours), (b.to_bits(), right), "scale {scale}, fault {fault:?}");
         }
     }
 }

@@ -7,8 +7,6 @@
 //! product has the same bits whatever else is computed beside it, and the same on every instruction set with fused
 //! multiply-add.
 
-use std::array;
-
 use half::bf16;
 
 #[cfg(target_arch = "x86_64")]
@@ -99,71 +97,79 @@ fn common_len<X, W, const R: usize, const N: usize>(x: &[&[X]; R], w: &[&[W]; N]
     len
 }
 
-/// # Safety
-/// As for [`Lanes`].
-#[inline(always)]
-unsafe fn dots_f32<L: Lanes, const R: usize, const N: usize>(
-    x: [&[f32]; R],
-    w: [&[f32]; N],
-) -> [[f32; N]; R] {
-    let len = common_len(&x, &w, 16);
-    // SAFETY: the caller vouches for the instructions; all slices have `len` numbers, a multiple of 16.
-    unsafe { float_dots::<L, R, N>(len, x, |n, k| L::load(w[n].as_ptr().add(k)), |_, _| ()) }
+/// A float form of weights.
+trait Stored: Copy {
+    /// Sixteen weights as f32.
+    ///
+    /// # Safety
+    /// As for [`Lanes::load`].
+    unsafe fn load<L: Lanes>(from: *const Self) -> L::Float;
 }
 
-/// # Safety
-/// As for [`Lanes`].
-#[inline(always)]
-unsafe fn dots_bf16<L: Lanes, const R: usize, const N: usize>(
-    x: [&[f32]; R],
-    w: [&[bf16]; N],
-) -> [[f32; N]; R] {
-    let len = common_len(&x, &w, 16);
-    // SAFETY: the caller vouches for the instructions; all slices have `len` numbers, a multiple of 16. Prefetching
-    // may go anywhere.
-    unsafe {
-        float_dots::<L, R, N>(
-            len,
-            x,
-            |n, k| L::load_bf16(w[n].as_ptr().add(k)),
-            |n, k| L::prefetch(w[n].as_ptr().wrapping_add(AHEAD * len + k).cast()),
-        )
+impl Stored for f32 {
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(from: *const Self) -> L::Float {
+        // SAFETY: as the caller vouches.
+        unsafe { L::load(from) }
     }
 }
 
+impl Stored for bf16 {
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(from: *const Self) -> L::Float {
+        // SAFETY: as the caller vouches.
+        unsafe { L::load_bf16(from) }
+    }
+}
+
+// Plain loops over indices and no closures below: what the compiler does not inline, it compiles without the
+// instruction set, and every vector then goes through memory.
+
 /// # Safety
-/// As for [`Lanes`]; every `x` has `len` numbers, a multiple of 16, and `load(n, k)` may be called for `k` below it.
+/// As for [`Lanes`].
 #[inline(always)]
-unsafe fn float_dots<L: Lanes, const R: usize, const N: usize>(
-    len: usize,
+#[expect(clippy::needless_range_loop, reason = "see above")]
+unsafe fn dots_float<L: Lanes, W: Stored, const R: usize, const N: usize>(
     x: [&[f32]; R],
-    load: impl Fn(usize, usize) -> L::Float,
-    prefetch: impl Fn(usize, usize),
+    w: [&[W]; N],
 ) -> [[f32; N]; R] {
-    // SAFETY: as the caller vouches.
+    let len = common_len(&x, &w, 16);
+    let mut products = [[0.0; N]; R];
+    // SAFETY: the caller vouches for the instructions; all slices have `len` numbers, a multiple of 16. Prefetching
+    // may go anywhere.
     unsafe {
         let mut sums = [[L::zero(); N]; R];
         let mut k = 0;
         while k < len {
-            let rows: [L::Float; R] = array::from_fn(|r| L::load(x[r].as_ptr().add(k)));
+            let mut rows = [L::zero(); R];
+            for r in 0..R {
+                rows[r] = L::load(x[r].as_ptr().add(k));
+            }
             for n in 0..N {
-                if R == 1 && k % 32 == 0 {
-                    prefetch(n, k);
+                let at = w[n].as_ptr().add(k);
+                if R == 1 && k.is_multiple_of(64 / size_of::<W>()) {
+                    L::prefetch(at.wrapping_add(AHEAD * len).cast());
                 }
-                let weights = load(n, k);
+                let weights = W::load::<L>(at);
                 for r in 0..R {
                     sums[r][n] = L::mul_add(rows[r], weights, sums[r][n]);
                 }
             }
             k += 16;
         }
-        array::from_fn(|r| array::from_fn(|n| L::sum(sums[r][n])))
+        for r in 0..R {
+            for n in 0..N {
+                products[r][n] = L::sum(sums[r][n]);
+            }
+        }
     }
+    products
 }
 
 /// # Safety
 /// As for [`Lanes`].
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "see above")]
 unsafe fn dots_int8<L: Lanes, const R: usize, const N: usize>(
     x: [&[i16]; R],
     w: [&[i8]; N],
@@ -178,12 +184,16 @@ unsafe fn dots_int8<L: Lanes, const R: usize, const N: usize>(
             let end = len.min(k + L::FLUSH * L::SHORTS);
             let mut sums = [[L::int_zero(); N]; R];
             while k < end {
-                let rows: [L::Short; R] = array::from_fn(|r| L::short_load(x[r].as_ptr().add(k)));
+                let mut rows = [L::short_load(x[0].as_ptr().add(k)); R];
+                for r in 1..R {
+                    rows[r] = L::short_load(x[r].as_ptr().add(k));
+                }
                 for n in 0..N {
-                    if R == 1 && k % 64 == 0 {
-                        L::prefetch(w[n].as_ptr().wrapping_add(AHEAD * len + k).cast());
+                    let at = w[n].as_ptr().add(k);
+                    if R == 1 && k.is_multiple_of(64) {
+                        L::prefetch(at.wrapping_add(AHEAD * len).cast());
                     }
-                    let weights = L::short_widen(w[n].as_ptr().add(k));
+                    let weights = L::short_widen(at);
                     for r in 0..R {
                         sums[r][n] = L::int_mul_add(rows[r], weights, sums[r][n]);
                     }
@@ -207,7 +217,7 @@ macro_rules! stamp {
             #[target_feature(enable = $features)]
             fn stamped<const R: usize, const N: usize>(x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R] {
                 // SAFETY: this function is compiled for these instructions.
-                unsafe { crate::cpu::isa::dots_f32::<$lanes, R, N>(x, w) }
+                unsafe { crate::cpu::isa::dots_float::<$lanes, f32, R, N>(x, w) }
             }
             // SAFETY: the token proves that the processor has the instructions.
             unsafe { stamped(x, w) }
@@ -217,7 +227,7 @@ macro_rules! stamp {
             #[target_feature(enable = $features)]
             fn stamped<const R: usize, const N: usize>(x: [&[f32]; R], w: [&[bf16]; N]) -> [[f32; N]; R] {
                 // SAFETY: this function is compiled for these instructions.
-                unsafe { crate::cpu::isa::dots_bf16::<$lanes, R, N>(x, w) }
+                unsafe { crate::cpu::isa::dots_float::<$lanes, bf16, R, N>(x, w) }
             }
             // SAFETY: the token proves that the processor has the instructions.
             unsafe { stamped(x, w) }

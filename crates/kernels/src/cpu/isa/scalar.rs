@@ -21,12 +21,12 @@ impl Isa for Scalar {
 
     fn dots_f32<const R: usize, const N: usize>(self, x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R] {
         // SAFETY: needs no special instructions.
-        unsafe { super::dots_f32::<Self, R, N>(x, w) }
+        unsafe { super::dots_float::<Self, f32, R, N>(x, w) }
     }
 
     fn dots_bf16<const R: usize, const N: usize>(self, x: [&[f32]; R], w: [&[bf16]; N]) -> [[f32; N]; R] {
         // SAFETY: needs no special instructions.
-        unsafe { super::dots_bf16::<Self, R, N>(x, w) }
+        unsafe { super::dots_float::<Self, bf16, R, N>(x, w) }
     }
 
     fn dots_int8<const R: usize, const N: usize>(self, x: [&[i16]; R], w: [&[i8]; N]) -> [[i64; N]; R] {
