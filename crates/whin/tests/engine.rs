@@ -1,0 +1,198 @@
+//! The engine through its public door: neighbours, streams, seeds, limits, cancelling.
+
+use whin::{Device, Engine, ErrorKind, FinishReason, Options, Prompt, Request, Sampling, Token, WeightKind};
+
+fn engine() -> Engine {
+    Engine::load(None, &Options { threads: Some(2), ..Options::default() }).unwrap()
+}
+
+fn drawn(seed: u64) -> Sampling {
+    Sampling { temperature: 0.9, top_p: 0.95, seed: Some(seed), ..Sampling::default() }
+}
+
+#[test]
+fn an_answer_does_not_depend_on_its_neighbours() {
+    let engine = engine();
+    let requests: Vec<Request> = (0..9)
+        .map(|i| {
+            let text =
+                ["Once upon a time", "The capital of Peru is", "<|im_start|>user\nHello", "One windy day"]
+                    [i % 4];
+            Request {
+                max_new_tokens: Some(20 + 9 * i),
+                sampling: if i % 3 == 0 { Sampling::default() } else { drawn(i as u64) },
+                ignore_eos: true,
+                ..Request::text(text.repeat(1 + 11 * (i % 5)))
+            }
+        })
+        .collect();
+    let alone: Vec<Vec<u32>> = requests
+        .iter()
+        .map(|request| engine.generate(request).unwrap().finish().unwrap().token_ids)
+        .collect();
+    let together: Vec<_> = requests.iter().map(|request| engine.generate(request).unwrap()).collect();
+    for (generation, alone) in together.into_iter().zip(&alone) {
+        assert_eq!(generation.finish().unwrap().token_ids, *alone);
+    }
+    // And from several threads at once.
+    std::thread::scope(|scope| {
+        for (request, alone) in requests.iter().zip(&alone) {
+            let engine = engine.clone();
+            scope.spawn(move || {
+                assert_eq!(engine.generate(request).unwrap().finish().unwrap().token_ids, *alone);
+            });
+        }
+    });
+}
+
+#[test]
+fn chunks_threads_and_blocks_change_nothing() {
+    let request = Request {
+        max_new_tokens: Some(150),
+        ignore_eos: true,
+        ..Request::text("Once upon a time, ".repeat(20))
+    };
+    let mut right = None;
+    for (threads, prefill_chunk) in [(1, 512), (2, 512), (2, 64), (3, 70)] {
+        let options = Options { threads: Some(threads), prefill_chunk, ..Options::default() };
+        let engine = Engine::load(None, &options).unwrap();
+        let ids = engine.generate(&request).unwrap().finish().unwrap().token_ids;
+        assert_eq!(
+            *right.get_or_insert_with(|| ids.clone()),
+            ids,
+            "{threads} threads, chunks of {prefill_chunk}"
+        );
+    }
+}
+
+#[test]
+fn streamed_text_is_the_whole_text() {
+    let engine = engine();
+    for seed in 0..6 {
+        // A high temperature, for tokens that cut characters.
+        let sampling = Sampling { temperature: 3.0, seed: Some(seed), ..Sampling::default() };
+        let request =
+            Request {
+                max_new_tokens: Some(100), ignore_eos: true, sampling, ..Request::text("Emoji: 🦊é")
+            };
+        let mut generation = engine.generate(&request).unwrap();
+        let tokens: Vec<Token> = generation.by_ref().map(|token| token.unwrap()).collect();
+        let completion = generation.finish().unwrap();
+        let streamed: String = tokens.iter().map(|token| token.text.as_str()).collect();
+        let generated = &completion.token_ids[completion.n_prompt..];
+        let whole = engine.checkpoint().tokenizer().unwrap().decode(generated, true);
+        assert_eq!(Some(&streamed), completion.generated_text.as_ref());
+        assert_eq!(streamed, whole);
+        assert_eq!(tokens.iter().map(|token| token.id).collect::<Vec<_>>(), generated);
+    }
+}
+
+#[test]
+fn seeds_reproduce_and_are_reported() {
+    let engine = engine();
+    let run = |sampling: &Sampling| {
+        let request = Request {
+            max_new_tokens: Some(40),
+            sampling: sampling.clone(),
+            ..Request::text("Once upon a time")
+        };
+        engine.generate(&request).unwrap().finish().unwrap()
+    };
+    let unset = Sampling { seed: None, ..drawn(0) };
+    let first = run(&unset);
+    assert_eq!(run(&Sampling { seed: Some(first.seed), ..unset.clone() }).token_ids, first.token_ids);
+    assert_ne!(run(&unset).seed, first.seed);
+    assert_ne!(run(&drawn(1)).token_ids, run(&drawn(2)).token_ids);
+    let greedy = run(&Sampling::default()).token_ids;
+    assert_eq!(run(&Sampling { top_k: 1, temperature: 1.7, ..Sampling::default() }).token_ids, greedy);
+}
+
+#[test]
+fn stops_cut_the_text_and_name_themselves() {
+    let engine = engine();
+    let run = |stop: &[&str]| {
+        let stop = stop.iter().map(|s| (*s).to_owned()).collect();
+        let request = Request { stop, max_new_tokens: Some(60), ..Request::text("The capital of France is") };
+        engine.generate(&request).unwrap().finish().unwrap()
+    };
+    let stopped = run(&["nothing", "ris."]);
+    assert_eq!(stopped.generated_text.as_deref(), Some(" Pa"));
+    assert_eq!((stopped.finish_reason, stopped.stop.as_deref()), (FinishReason::Stop, Some("ris.")));
+    let unstopped = run(&["Paris.!"]);
+    assert_eq!(unstopped.generated_text.as_deref(), Some(" Paris."));
+    assert_eq!((unstopped.finish_reason, unstopped.stop), (FinishReason::Eos, None));
+}
+
+#[test]
+fn a_dropped_generation_ends_and_others_go_on() {
+    let engine = engine();
+    let endless = Request { ignore_eos: true, ..Request::text("Once upon a time") };
+    for _ in 0..70 {
+        let mut generation = engine.generate(&endless).unwrap();
+        assert!(generation.next().unwrap().is_ok());
+    }
+    let short = Request { max_new_tokens: Some(3), ..Request::text("The capital of France is") };
+    let completion = engine.generate(&short).unwrap().finish().unwrap();
+    assert_eq!(completion.generated_text.as_deref(), Some(" Paris."));
+    // Cancelled from elsewhere, what was generated stays.
+    let mut generation = engine.generate(&endless).unwrap();
+    assert!(generation.next().unwrap().is_ok());
+    generation.canceller().cancel();
+    let completion = generation.finish().unwrap();
+    assert_eq!(completion.finish_reason, FinishReason::Cancelled);
+    assert!(completion.n_generated() >= 1);
+}
+
+#[test]
+fn more_requests_than_run_at_once_all_get_their_answer() {
+    let engine = engine();
+    let request = Request { max_new_tokens: Some(3), ..Request::text("The capital of France is") };
+    let all: Vec<_> = (0..150).map(|_| engine.generate(&request).unwrap()).collect();
+    for generation in all {
+        assert_eq!(generation.finish().unwrap().generated_text.as_deref(), Some(" Paris."));
+    }
+}
+
+#[test]
+fn the_window_is_a_promise() {
+    let engine = Engine::load(None, &Options { context: Some(64), ..Options::default() }).unwrap();
+    let ids = |n: usize| Request { ignore_eos: true, ..Request::ids(vec![313; n]) };
+    let kind = |request: &Request| engine.generate(request).err().map(|error| error.kind());
+    assert_eq!(kind(&ids(64)), Some(ErrorKind::ContextExceeded));
+    assert_eq!(kind(&Request { max_new_tokens: Some(55), ..ids(10) }), Some(ErrorKind::ContextExceeded));
+    assert_eq!(
+        kind(&Request { max_new_tokens: Some(usize::MAX), ..ids(10) }),
+        Some(ErrorKind::ContextExceeded)
+    );
+    let guarded = Request { max_new_tokens: Some(30), max_ctx: Some(39), ..ids(10) };
+    assert_eq!(kind(&guarded), Some(ErrorKind::ContextExceeded));
+    assert_eq!(kind(&Request { max_new_tokens: Some(0), ..ids(10) }), Some(ErrorKind::InvalidArguments));
+    assert_eq!(kind(&ids(0)), Some(ErrorKind::InvalidArguments));
+    assert_eq!(kind(&Request::ids([6144])), Some(ErrorKind::InvalidArguments));
+    let message = engine.generate(&ids(70)).err().unwrap().to_string();
+    assert!(message.contains("70") && message.contains("64"), "{message}");
+    let completion = engine.generate(&ids(10)).unwrap().finish().unwrap();
+    assert_eq!((completion.token_ids.len(), completion.finish_reason), (64, FinishReason::Length));
+    let completion = engine.generate(&Request { max_ctx: Some(20), ..ids(10) }).unwrap().finish().unwrap();
+    assert_eq!(completion.token_ids.len(), 20);
+    assert_eq!(engine.score(&Prompt::Ids(vec![313; 65])).err().unwrap().kind(), ErrorKind::ContextExceeded);
+    assert_eq!(engine.score(&Prompt::Ids(vec![313; 64])).unwrap().logprobs.len(), 64);
+}
+
+#[test]
+fn scores_do_not_depend_on_the_steps_or_the_backend() {
+    let ids: Vec<u32> = (0..150).map(|i| (i * 37) % 6000).collect();
+    let score = |device, weights| {
+        let engine = Engine::load(None, &Options { device, weights, ..Options::default() }).unwrap();
+        engine.score(&Prompt::Ids(ids.clone())).unwrap()
+    };
+    let cpu = score(Device::Auto, WeightKind::F32);
+    let reference = score(Device::Reference, WeightKind::F32);
+    assert_eq!(cpu.logprobs.len(), 150);
+    for (a, b) in cpu.logprobs.iter().zip(&reference.logprobs).skip(1) {
+        assert!((a.unwrap() - b.unwrap()).abs() < 1e-3);
+    }
+    let one = engine().score(&Prompt::Ids(vec![5])).unwrap();
+    assert_eq!((one.logprobs, one.token_ids.len()), (vec![None], 1));
+    assert!((cpu.perplexity().unwrap() / reference.perplexity().unwrap() - 1.0).abs() < 1e-3);
+}
