@@ -77,6 +77,9 @@ impl State {
     }
 }
 
+/// Below this many multiplications one thread is done sooner than several.
+const WORTH_SHARING: usize = 1 << 17;
+
 /// Rows of one sequence that share a task, and with it each load of keys and values.
 const ROWS_A_TASK: usize = 16;
 
@@ -94,7 +97,9 @@ pub fn attend<I: Isa>(
     let group = args.heads / args.kv_heads * args.head_dim;
     let width = y.width();
     let parts = Parts::new(y.values_mut());
-    threads.run(runs.len() * args.kv_heads, &|task| {
+    let seen: usize = step.positions.iter().map(|&position| position as usize + 1).sum();
+    let work = seen * args.heads * args.head_dim;
+    let attend_one = |task: usize| {
         // Long contexts stand at the end of a chunk: they go first, so that no thread is left with one alone.
         let run = runs[runs.len() - 1 - task / args.kv_heads].clone();
         let kv_head = task % args.kv_heads;
@@ -105,7 +110,9 @@ pub fn attend<I: Isa>(
             // SAFETY: these heads of this row belong to this task.
             heads.finish(index, unsafe { parts.part(at..at + group) });
         }
-    });
+    };
+    let tasks = runs.len() * args.kv_heads;
+    if work < WORTH_SHARING { (0..tasks).for_each(attend_one) } else { threads.run(tasks, &attend_one) }
 }
 
 /// Cuts the rows where the sequence changes, and into pieces of [`ROWS_A_TASK`].

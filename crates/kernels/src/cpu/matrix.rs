@@ -146,8 +146,8 @@ pub enum Sink<'a> {
     Add(Option<&'a [f32]>),
 }
 
-/// Below this many multiplications a product is done sooner by one thread than shared out.
-const WORTH_SHARING: usize = 1 << 16;
+/// Below this many multiplications, some ten microseconds, a product is done sooner by one thread than shared out.
+const WORTH_SHARING: usize = 1 << 19;
 
 /// Outputs of one tile.
 const TILE: usize = 4;

@@ -113,7 +113,8 @@ impl Threads {
         let mut rounds = 0_u32;
         while shared.gate.load(SeqCst) & INSIDE > 0 {
             rounds += 1;
-            if rounds.is_multiple_of(1024) { std::thread::yield_now() } else { spin_loop() }
+            // Soon it is likelier that the other has lost its core than that it still computes: offer it this one.
+            if rounds > 200 { std::thread::yield_now() } else { spin_loop() }
         }
         let failure = lock(&shared.failure).take();
         if let Some(failure) = failure {
