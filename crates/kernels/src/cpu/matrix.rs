@@ -94,6 +94,7 @@ impl Weight {
 
     /// Row `output` as f32: (inputs,).
     pub(super) fn row(&self, output: usize, out: &mut [f32]) {
+        assert_eq!(out.len(), self.inputs, "length of the output row");
         let range = output * self.stride..output * self.stride + self.inputs;
         match &self.numbers {
             Numbers::F32(numbers) => out.copy_from_slice(&numbers.values()[range]),

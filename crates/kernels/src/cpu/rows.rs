@@ -149,6 +149,7 @@ pub fn quantize<I: Isa>(isa: I, x: &[f32], q: &mut [i16]) -> f32 {
 
 /// `out = x / √(mean(x²) + eps) · weight`
 pub fn rms_norm<I: Isa>(isa: I, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    assert!(x.len() == weight.len() && x.len() == out.len(), "width of the norm");
     isa.run(|| {
         let inverse = inverse_rms::<I>(x, eps);
         for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
@@ -159,6 +160,7 @@ pub fn rms_norm<I: Isa>(isa: I, x: &[f32], weight: &[f32], eps: f32, out: &mut [
 
 /// The same in place.
 pub fn rms_norm_in_place<I: Isa>(isa: I, x: &mut [f32], weight: &[f32], eps: f32) {
+    assert_eq!(x.len(), weight.len(), "width of the norm");
     isa.run(|| {
         let inverse = inverse_rms::<I>(x, eps);
         for (x, weight) in x.iter_mut().zip(weight) {
@@ -180,7 +182,14 @@ fn inverse_rms<I: Isa>(x: &[f32], eps: f32) -> f32 {
         *sum = fused::<I>(*x, *x, *sum);
     }
     let mean = lanes.iter().sum::<f32>() / x.len() as f32;
-    1.0 / (mean + eps).sqrt()
+    if mean.is_finite() { 1.0 / (mean + eps).sqrt() } else { inverse_rms_of_large(x, eps) }
+}
+
+/// The same for rows whose squares leave the range of f32, which would otherwise turn into zeros unnoticed.
+#[cold]
+fn inverse_rms_of_large(x: &[f32], eps: f32) -> f32 {
+    let mean = x.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>() / x.len() as f64;
+    (1.0 / (mean + f64::from(eps)).sqrt()) as f32
 }
 
 /// Turns the pairs of one head by the angles of row `row`.
