@@ -6,8 +6,9 @@
 //! Every float sum runs in sixteen lanes, `k` going to lane `k % 16`, and ends in the same tree of additions. So a
 //! product has the same bits whatever else is computed beside it, and the same on every instruction set with fused
 //! multiply-add.
-
-use std::array;
+//!
+//! The loops are `for` loops and not `array::from_fn`: a closure that the compiler does not inline is compiled without
+//! the instruction set, and then every vector goes through memory.
 
 use half::bf16;
 
@@ -134,6 +135,7 @@ unsafe fn dots_bf16<L: Lanes, const R: usize, const N: usize>(
 /// # Safety
 /// As for [`Lanes`]; every `x` has `len` numbers, a multiple of 16, and `load(n, k)` may be called for `k` below it.
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "an index into the second of two dimensions")]
 unsafe fn float_dots<L: Lanes, const R: usize, const N: usize>(
     len: usize,
     x: [&[f32]; R],
@@ -145,7 +147,10 @@ unsafe fn float_dots<L: Lanes, const R: usize, const N: usize>(
         let mut sums = [[L::zero(); N]; R];
         let mut k = 0;
         while k < len {
-            let rows: [L::Float; R] = array::from_fn(|r| L::load(x[r].as_ptr().add(k)));
+            let mut rows = [L::zero(); R];
+            for r in 0..R {
+                rows[r] = L::load(x[r].as_ptr().add(k));
+            }
             for n in 0..N {
                 if R == 1 && k % 32 == 0 {
                     prefetch(n, k);
@@ -157,7 +162,13 @@ unsafe fn float_dots<L: Lanes, const R: usize, const N: usize>(
             }
             k += 16;
         }
-        array::from_fn(|r| array::from_fn(|n| L::sum(sums[r][n])))
+        let mut totals = [[0.0; N]; R];
+        for (totals, sums) in totals.iter_mut().zip(sums) {
+            for (total, sum) in totals.iter_mut().zip(sums) {
+                *total = L::sum(sum);
+            }
+        }
+        totals
     }
 }
 
@@ -178,7 +189,10 @@ unsafe fn dots_int8<L: Lanes, const R: usize, const N: usize>(
             let end = len.min(k + L::FLUSH * L::SHORTS);
             let mut sums = [[L::int_zero(); N]; R];
             while k < end {
-                let rows: [L::Short; R] = array::from_fn(|r| L::short_load(x[r].as_ptr().add(k)));
+                let mut rows = [L::short_load(x[0].as_ptr().add(k)); R];
+                for r in 1..R {
+                    rows[r] = L::short_load(x[r].as_ptr().add(k));
+                }
                 for n in 0..N {
                     if R == 1 && k % 64 == 0 {
                         L::prefetch(w[n].as_ptr().wrapping_add(AHEAD * len + k).cast());
