@@ -61,8 +61,12 @@ impl Cpus {
         let want = case.run(&mut Reference, false);
         let bounds = case.bounds();
         let right: Vec<f32> = bounds.values.iter().map(|v| *v as f32).collect();
-        let rounded: Vec<f64> =
-            bounds.errors.iter().zip(&right).map(|(e, r)| e + f64::from(r.abs()) * crate::bounds::U).collect();
+        let rounded: Vec<f64> = bounds
+            .errors
+            .iter()
+            .zip(&right)
+            .map(|(e, r)| e + f64::from(r.abs()) * crate::bounds::U)
+            .collect();
         compare(&want, &right, &rounded).unwrap_or_else(|why| panic!("{name}: reference: {why}"));
         // The reference and the backend may err in opposite directions.
         let tolerances: Vec<f64> = bounds.errors.iter().map(|e| 2.0 * e).collect();

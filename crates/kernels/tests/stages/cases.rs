@@ -103,7 +103,12 @@ pub const EPS: f32 = 1e-6;
 
 impl Product {
     /// `outputs` is made even where the stage wants a gate for each number.
-    pub fn new(stage: Stage, kind: WeightKind, (rows, inputs, outputs): (usize, usize, usize), seed: u64) -> Self {
+    pub fn new(
+        stage: Stage,
+        kind: WeightKind,
+        (rows, inputs, outputs): (usize, usize, usize),
+        seed: u64,
+    ) -> Self {
         let outputs = if let Stage::Gated(_) = stage { outputs.next_multiple_of(2) } else { outputs };
         let norm = uniform(seed + 1, inputs).iter().map(|w| 1.0 + 0.5 * w).collect();
         Self {
@@ -264,7 +269,8 @@ pub struct Shape {
 
 impl Attention {
     pub fn new(shape: Shape, lengths: &[usize], cut: Cut) -> Self {
-        let Shape { kind, width, heads: (heads, kv_heads), head_dim, pairs, window, bias, norms, seed } = shape;
+        let Shape { kind, width, heads: (heads, kv_heads), head_dim, pairs, window, bias, norms, seed } =
+            shape;
         let outputs = (heads + 2 * kv_heads) * head_dim;
         let near_one = |seed, count| uniform(seed, count).iter().map(|w| 1.0 + 0.5 * w).collect::<Vec<_>>();
         Self {
@@ -425,12 +431,15 @@ impl Case for Attention {
         backend.grow(&mut state, blocks).expect("memory");
 
         let (width, out) = (self.width(), self.heads * self.head_dim);
-        let mut compute = |rows: &[(usize, usize)], values: &[f32]| {
+        let mut compute = |rows: &[(usize, usize)], values: &[f32], attended: bool| {
             let step = self.step(rows, &tables);
             let mut x = backend.rows(rows.len(), width).expect("memory");
             let [mut q, mut v, mut y] = [(); 3].map(|()| backend.rows(rows.len(), out).expect("memory"));
             backend.fill(&mut x, values).expect("memory");
             backend.qkv(&args, &step, &x, &mut state, &mut q);
+            if !attended {
+                return [(); 3].map(|()| vec![]);
+            }
             // A window of one position gives back its value as it is stored.
             backend.attend(&self.attend(Some(1)), &step, &q, &state, &mut v);
             backend.attend(&self.attend(self.window), &step, &q, &state, &mut y);
@@ -440,7 +449,7 @@ impl Case for Attention {
             for (slot, table) in tables.iter().enumerate() {
                 for block in 0..table.len() {
                     let rows: Vec<_> = (0..BLOCK).map(|i| (slot, block * BLOCK + i)).collect();
-                    compute(&rows, &vec![f32::NAN; BLOCK * width]);
+                    compute(&rows, &vec![f32::NAN; BLOCK * width], false);
                 }
             }
         }
@@ -448,7 +457,7 @@ impl Case for Attention {
         let mut results = vec![0.0; count * self.result_width()];
         for rows in self.steps() {
             let row = |&(slot, p): &(usize, usize)| &self.sequences[slot][p * width..(p + 1) * width];
-            let parts = compute(&rows, &rows.iter().flat_map(row).copied().collect::<Vec<_>>());
+            let parts = compute(&rows, &rows.iter().flat_map(row).copied().collect::<Vec<_>>(), true);
             for (index, &(slot, position)) in rows.iter().enumerate() {
                 let result = &mut results[self.result(slot, position)];
                 for (result, part) in result.chunks_exact_mut(out).zip(&parts) {
@@ -462,18 +471,19 @@ impl Case for Attention {
     fn bounds(&self) -> Bounded {
         let mut all = Bounded::default();
         for slot in 0..self.sequences.len() {
-            let rows: Vec<Vec<Bounded>> = (0..self.length(slot)).map(|p| self.bounded_heads(slot, p)).collect();
+            let rows: Vec<Vec<Bounded>> =
+                (0..self.length(slot)).map(|p| self.bounded_heads(slot, p)).collect();
             for (position, row) in rows.iter().enumerate() {
                 let first = self.window.map_or(0, |window| (position + 1).saturating_sub(window));
                 let value_of = |head: usize| self.heads + self.kv_heads + head / (self.heads / self.kv_heads);
                 let mut attended = Bounded::default();
-                for head in 0..self.heads {
+                for (head, query) in row[..self.heads].iter().enumerate() {
                     let value = value_of(head);
                     let keys: Vec<&Bounded> =
                         rows[first..=position].iter().map(|r| &r[value - self.kv_heads]).collect();
                     let values: Vec<&Bounded> = rows[first..=position].iter().map(|r| &r[value]).collect();
                     let blocks = keys.len() / BLOCK + 2;
-                    attended.extend(&bounds::attend(&row[head], &keys, &values, self.scale, blocks));
+                    attended.extend(&bounds::attend(query, &keys, &values, self.scale, blocks));
                 }
                 (0..self.heads).for_each(|head| all.extend(&row[head]));
                 (0..self.heads).for_each(|head| all.extend(&row[value_of(head)]));
@@ -492,7 +502,8 @@ impl Attention {
     /// Query, key and value heads of one position.
     fn bounded_heads(&self, slot: usize, position: usize) -> Vec<Bounded> {
         let row = &self.sequences[slot][position * self.width()..][..self.width()];
-        let mut out = bounds::product(&self.matrix, &bounds::norm(&Bounded::exact(row), &self.norm, self.eps));
+        let mut out =
+            bounds::product(&self.matrix, &bounds::norm(&Bounded::exact(row), &self.norm, self.eps));
         if let Some(bias) = &self.bias {
             out = out.plus(bias);
         }

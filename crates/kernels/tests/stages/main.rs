@@ -172,7 +172,7 @@ fn argmax() {
 
 fn best_of(x: &[f32]) -> u32 {
     let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    x.iter().position(|x| *x == largest).unwrap() as u32
+    x.iter().position(|x| *x == largest).expect("a number") as u32
 }
 
 #[test]
@@ -242,6 +242,9 @@ fn attention_over_exact_inputs() {
         ((1, 1), 6, Some(300), -30.0),
     ];
     for (seed, (heads, head_dim, window, spread)) in table.into_iter().enumerate() {
+        if !kept(seed * 4) {
+            continue;
+        }
         let shape = Shape {
             kind: WeightKind::F32,
             width: 256,
@@ -263,7 +266,8 @@ fn attention_over_exact_inputs() {
 fn faults_stay_in_their_row() {
     let mut cpus = Cpus::new();
     for kind in KINDS {
-        for (seed, stage) in [Stage::Project, Stage::Gated(Activation::Silu), Stage::Logits].into_iter().enumerate()
+        for (seed, stage) in
+            [Stage::Project, Stage::Gated(Activation::Silu), Stage::Logits].into_iter().enumerate()
         {
             for fault in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 let clean = Product::new(stage, kind, (7, 100, 66), 10 + 2 * seed as u64);
@@ -313,7 +317,8 @@ fn faults_stay_in_their_sequence() {
                     for position in 0..length {
                         let range = case.result(slot, position);
                         let y = range.end - 4 * 40..range.end;
-                        let reached = slot == 1 && position >= 60 && position - 60 < window.unwrap_or(usize::MAX);
+                        let reached =
+                            slot == 1 && position >= 60 && position - 60 < window.unwrap_or(usize::MAX);
                         let what = format!("{}: {}: slot {slot}, {position}", case.name(), after.backend);
                         if reached {
                             assert!(after.values[y].iter().all(|x| x.is_nan()), "{what}");
@@ -359,7 +364,11 @@ fn shapes_that_do_not_fit_are_refused() {
     refused("more key-value heads than the cache has", |cpu| attend(cpu, 4, 4, (32, 32)));
     refused("heads that do not divide", |cpu| attend(cpu, 5, 2, (40, 40)));
 
-    let qkv = |cpu: &mut Cpu<Scalar>, heads: usize, kv_heads: usize, outputs: usize, (x, q): (usize, usize)| {
+    let qkv = |cpu: &mut Cpu<Scalar>,
+               heads: usize,
+               kv_heads: usize,
+               outputs: usize,
+               (x, q): (usize, usize)| {
         let mut state = cpu.state(&CacheShape { layers: vec![(2, 8)] }).unwrap();
         cpu.grow(&mut state, 1).unwrap();
         let (x, mut q) = (cpu.rows(4, x).unwrap(), cpu.rows(4, q).unwrap());
