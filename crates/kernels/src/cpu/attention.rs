@@ -23,6 +23,7 @@ pub struct State {
 #[derive(Debug)]
 struct Layer {
     offset: usize, // of its first head in a block
+    kv_heads: usize,
     head_dim: usize,
     stride: usize, // head_dim padded to whole vectors
 }
@@ -36,7 +37,7 @@ impl State {
         let mut layers = Vec::new();
         for &(kv_heads, head_dim) in &shape.layers {
             let stride = head_dim.next_multiple_of(HEAD_PAD);
-            layers.push(Layer { offset: block_len, head_dim, stride });
+            layers.push(Layer { offset: block_len, kv_heads, head_dim, stride });
             block_len += kv_heads * 2 * BLOCK * stride;
         }
         Self { layers, block_len, blocks: Vec::new() }
@@ -59,7 +60,9 @@ impl State {
         keys: &[f32],
         values: &[f32],
     ) {
-        let Layer { offset, head_dim, stride } = self.layers[layer];
+        let Layer { offset, kv_heads, head_dim, stride } = self.layers[layer];
+        let width = kv_heads * head_dim;
+        assert!(keys.len() == width && values.len() == width, "width of the keys and values");
         let block = self.blocks[table[position / BLOCK] as usize].values_mut();
         let heads = keys.chunks_exact(head_dim).zip(values.chunks_exact(head_dim));
         for (head, (key, value)) in heads.enumerate() {
@@ -93,9 +96,13 @@ pub fn attend<I: Isa>(
     state: &State,
     y: &mut Rows,
 ) {
+    let layer = &state.layers[args.layer];
+    assert!(layer.kv_heads == args.kv_heads && layer.head_dim == args.head_dim, "heads of the cache");
+    assert!(args.heads.is_multiple_of(args.kv_heads), "query heads of each key-value head");
+    let width = args.heads * args.head_dim;
+    assert!(q.width() == width && y.width() == width, "width of the queries and of the result");
     let runs = runs(step);
     let group = args.heads / args.kv_heads * args.head_dim;
-    let width = y.width();
     let parts = Parts::new(y.values_mut());
     let seen: usize = step.positions.iter().map(|&position| position as usize + 1).sum();
     let work = seen * args.heads * args.head_dim;
@@ -107,7 +114,7 @@ pub fn attend<I: Isa>(
         heads.walk();
         for (index, row) in run.enumerate() {
             let at = row * width + kv_head * group;
-            // SAFETY: these heads of this row belong to this task.
+            // SAFETY: these heads of this row belong to this task; `width` holds all heads, as checked above.
             heads.finish(index, unsafe { parts.part(at..at + group) });
         }
     };

@@ -31,7 +31,7 @@ impl Weight {
     pub(super) fn new(kind: WeightKind, outputs: usize, inputs: usize) -> Result<Self> {
         let stride = inputs.next_multiple_of(PAD);
         let what = "weights";
-        let count = outputs.checked_mul(stride).unwrap_or(usize::MAX);
+        let count = outputs.saturating_mul(stride);
         let numbers = match kind {
             WeightKind::F32 => Numbers::F32(Buffer::new(count, what)?),
             WeightKind::Bf16 => Numbers::Bf16(Buffer::new(count, what)?),
@@ -100,6 +100,7 @@ impl Weight {
 
     /// Row `output` as f32: (inputs,).
     pub(super) fn row(&self, output: usize, out: &mut [f32]) {
+        assert_eq!(out.len(), self.inputs, "length of the output row");
         let range = output * self.stride..output * self.stride + self.inputs;
         match &self.numbers {
             Numbers::F32(numbers) => out.copy_from_slice(&numbers.values()[range]),
@@ -252,13 +253,16 @@ impl<I: Isa> Tile<i16, i8, i64> for Int8Tile<I> {
     }
 }
 
+/// The numbers of one row, by its index.
+type Line<'a, T> = dyn Fn(usize) -> &'a [T] + 'a;
+
 /// Covers rows × outputs with tiles. Rows are the outer loop: a few of them stay in the first-level cache while the
 /// weights of all `outputs` stream past from the second.
 fn tiles<'a, X: 'a, W: 'a, S: Copy>(
     tile_rows: usize,
     rows: usize,
     outputs: std::ops::Range<usize>,
-    (x, w): (&dyn Fn(usize) -> &'a [X], &dyn Fn(usize) -> &'a [W]),
+    (x, w): (&Line<'a, X>, &Line<'a, W>),
     tile: &impl Tile<X, W, S>,
     emit: &impl Fn(usize, usize, S),
 ) {
@@ -278,7 +282,7 @@ fn tiles<'a, X: 'a, W: 'a, S: Copy>(
 fn tile_row<'a, const R: usize, X: 'a, W: 'a, S: Copy>(
     row: usize,
     outputs: std::ops::Range<usize>,
-    (x, w): (&dyn Fn(usize) -> &'a [X], &dyn Fn(usize) -> &'a [W]),
+    (x, w): (&Line<'a, X>, &Line<'a, W>),
     tile: &impl Tile<X, W, S>,
     emit: &impl Fn(usize, usize, S),
 ) -> usize {

@@ -74,17 +74,19 @@ impl<I: Isa> Cpu<I> {
         state: &mut State,
         q: &mut Rows,
     ) -> Result<()> {
+        let (queries, kv_width) = (args.heads * args.head_dim, args.kv_heads * args.head_dim);
+        assert_eq!(args.weight.outputs, queries + 2 * kv_width, "outputs of the projection");
+        assert_eq!(q.width(), queries, "width of the queries");
         self.normalize(args.weight, &args.norm, x, (step.rows(), &|row| row))?;
         self.output.reshape(step.rows(), args.weight.outputs)?;
         let sink = Sink::Store(args.bias.map(Vec::as_slice));
         multiply(self.isa, &mut self.threads, args.weight, &self.input, sink, &mut self.output);
         let (isa, dim, width) = (self.isa, args.head_dim, args.weight.outputs);
-        let queries = args.heads * dim;
-        let turned = queries + args.kv_heads * dim;
+        let turned = queries + kv_width;
         let rotation = &step.rotations[args.rotation];
         let (out, q) = (Parts::new(self.output.values_mut()), Parts::new(q.values_mut()));
         each_row(&mut self.threads, step.rows(), &|row| {
-            // SAFETY: each row belongs to one task.
+            // SAFETY: each row belongs to one task, and `turned` is less than `width`, as checked above.
             let (out, q) = unsafe {
                 (out.part(row * width..row * width + turned), q.part(row * queries..(row + 1) * queries))
             };
@@ -98,7 +100,7 @@ impl<I: Isa> Cpu<I> {
             q.copy_from_slice(&out[..queries]);
         });
         for row in 0..step.rows() {
-            let (keys, values) = self.output.row(row)[queries..].split_at(args.kv_heads * dim);
+            let (keys, values) = self.output.row(row)[queries..].split_at(kv_width);
             let table = &step.tables[step.slots[row] as usize];
             state.store(args.layer, table, step.positions[row] as usize, keys, values);
         }
@@ -106,6 +108,7 @@ impl<I: Isa> Cpu<I> {
     }
 
     fn try_gated(&mut self, args: &Gated<'_, Self>, step: &Step, x: &Rows, h: &mut Rows) -> Result<()> {
+        assert_eq!(args.weight.outputs, 2 * h.width(), "outputs of gate and up");
         self.normalize(args.weight, &args.norm, x, (step.rows(), &|row| row))?;
         self.output.reshape(step.rows(), args.weight.outputs)?;
         multiply(self.isa, &mut self.threads, args.weight, &self.input, Sink::Store(None), &mut self.output);

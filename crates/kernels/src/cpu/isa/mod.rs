@@ -128,7 +128,6 @@ impl Stored for bf16 {
 /// # Safety
 /// As for [`Lanes`].
 #[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "see above")]
 unsafe fn dots_float<L: Lanes, W: Stored, const R: usize, const N: usize>(
     x: [&[f32]; R],
     w: [&[W]; N],
@@ -169,7 +168,6 @@ unsafe fn dots_float<L: Lanes, W: Stored, const R: usize, const N: usize>(
 /// # Safety
 /// As for [`Lanes`].
 #[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "see above")]
 unsafe fn dots_int8<L: Lanes, const R: usize, const N: usize>(
     x: [&[i16]; R],
     w: [&[i8]; N],

@@ -1,0 +1,228 @@
+//! How far from the exact result a correct backend may be: the stages in f64, each number with a bound of its error.
+//!
+//! `U` is the unit roundoff of f32, 2⁻²⁴: one rounding changes a number by at most that share of it.
+//!
+//! - A sum of `K` products in sixteen lanes rounds each product once, adds at most `K / 16` times in a lane and four
+//!   times across lanes: `|error| ≤ (K / 16 + 8) · U · Σ |x| |w|`, and an error `e` of `x` adds `Σ e |w|`.
+//! - An 8-bit product is exact in its integers. It differs where an error of `x` carries a number over the border
+//!   between two integers, by one quantum times that weight: `|error| ≤ scale · Σ(near a border) |w|`, besides the
+//!   relative error of the scale. Without an error of `x` backends agree to the bit, which tests demand apart.
+//! - All else follows by the chain rule from the formulas of the stages; every function says its own.
+
+use half::bf16;
+use whin_kernels::{Activation, WeightKind, int8};
+
+use crate::cases::Matrix;
+
+/// Half the distance from 1 to the next f32.
+pub const U: f64 = 1.0 / (1 << 24) as f64;
+/// What the loss of bits near the smallest f32 can cost one operation.
+const TINY: f64 = 1e-44;
+
+/// Numbers and the largest error each may have.
+#[derive(Clone, Debug, Default)]
+pub struct Bounded {
+    pub values: Vec<f64>,
+    pub errors: Vec<f64>,
+}
+
+impl Bounded {
+    pub fn exact(x: &[f32]) -> Self {
+        Self { values: x.iter().map(|x| f64::from(*x)).collect(), errors: vec![0.0; x.len()] }
+    }
+
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    pub fn part(&self, range: std::ops::Range<usize>) -> Self {
+        Self { values: self.values[range.clone()].to_vec(), errors: self.errors[range].to_vec() }
+    }
+
+    pub fn extend(&mut self, other: &Self) {
+        self.values.extend(&other.values);
+        self.errors.extend(&other.errors);
+    }
+
+    fn collect(pairs: impl Iterator<Item = (f64, f64)>) -> Self {
+        let (values, errors) = pairs.unzip();
+        Self { values, errors }
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
+        self.values.iter().copied().zip(self.errors.iter().copied())
+    }
+
+    /// The errors of a sum with exact numbers, rounded once.
+    pub fn plus(&self, other: &[f32]) -> Self {
+        Self::collect(self.pairs().zip(other).map(|((v, e), o)| {
+            let sum = v + f64::from(*o);
+            (sum, e + U * (sum.abs() + e))
+        }))
+    }
+}
+
+/// `y = x · inverse · w` with `inverse = (mean(x²) + eps)^-½`.
+///
+/// A relative error `t` of the mean changes `inverse` by `t / 2` and less than `t²`; `t` comes from the errors of `x`,
+/// `Σ (2 |x| e + e²) / n / mean`, and from rounding a sum of positive numbers, `(n / 16 + 24) · U`.
+pub fn norm(x: &Bounded, weight: &[f32], eps: f32) -> Bounded {
+    let n = x.len() as f64;
+    let mean = x.values.iter().map(|v| v * v).sum::<f64>() / n + f64::from(eps);
+    let spread = x.pairs().map(|(v, e)| (2.0 * v.abs() + e) * e).sum::<f64>() / n;
+    let t = spread / mean + (n / 16.0 + 24.0) * U + TINY / mean;
+    let (inverse, off) = (1.0 / mean.sqrt(), 0.5 * t / (1.0 - t) + 5.0 * U);
+    assert!(t < 0.1, "inputs of a norm too uncertain for a test: {t}");
+    Bounded::collect(x.pairs().zip(weight).map(|((v, e), w)| {
+        let scale = inverse * f64::from(*w);
+        (v * scale, scale.abs() * (e * (1.0 + off) + v.abs() * off) + TINY)
+    }))
+}
+
+/// `y = w · x`, as the head of this file says.
+pub fn product(matrix: &Matrix, x: &Bounded) -> Bounded {
+    let rows = matrix.values.chunks_exact(matrix.inputs);
+    match matrix.kind {
+        WeightKind::F32 => Bounded::collect(rows.map(|w| float_product(w.iter().map(|w| f64::from(*w)), x))),
+        WeightKind::Bf16 => {
+            Bounded::collect(rows.map(|w| float_product(w.iter().map(|w| bf16::from_f32(*w).to_f64()), x)))
+        }
+        WeightKind::Int8 => int8_product(matrix, x),
+    }
+}
+
+fn float_product(w: impl Iterator<Item = f64>, x: &Bounded) -> (f64, f64) {
+    let (mut sum, mut size, mut carried) = (0.0, 0.0, 0.0);
+    for ((v, e), w) in x.pairs().zip(w) {
+        sum += v * w;
+        size += v.abs() * w.abs();
+        carried += e * w.abs();
+    }
+    let count = x.len() as f64;
+    (sum, 1.001 * (carried + (count / 16.0 + 8.0) * U * size) + count * TINY)
+}
+
+fn int8_product(matrix: &Matrix, x: &Bounded) -> Bounded {
+    let max = x.values.iter().fold(0.0_f64, |max, v| max.max(v.abs()));
+    if max < f64::from(int8::SMALLEST) {
+        return Bounded { values: vec![0.0; matrix.outputs], errors: vec![0.0; matrix.outputs] };
+    }
+    let scale = max / f64::from(int8::ACTIVATION_MAX);
+    // Of the scale, from the error of the largest number and three roundings.
+    let off = x.errors.iter().fold(0.0_f64, |max, e| max.max(*e)) / max + 3.0 * U;
+    let quantized = x.pairs().map(|(v, e)| {
+        let exact = v / scale;
+        let whole = exact.round_ties_even();
+        let (error, border) = (e / scale + exact.abs() * (off + 4.0 * U), 0.5 - (exact - whole).abs());
+        (whole, if error < border { 0.0 } else { 1.0 + (error - border).floor() })
+    });
+    let quantized: Vec<(f64, f64)> = quantized.collect();
+    let mut bytes = vec![0; matrix.inputs];
+    Bounded::collect(matrix.values.chunks_exact(matrix.inputs).map(|w| {
+        let step = f64::from(int8::quantize_weights(w, &mut bytes).expect("finite weights")) * scale;
+        let (mut sum, mut flips) = (0.0, 0.0);
+        for ((whole, flip), byte) in quantized.iter().zip(&bytes) {
+            sum += whole * f64::from(*byte);
+            flips += flip * f64::from(*byte).abs();
+        }
+        let value = sum * step;
+        (value, value.abs() * (off + 6.0 * U) + 1.001 * step * flips + TINY)
+    }))
+}
+
+/// Two numbers turned by an angle: `a · cos − b · sin`, three roundings.
+pub fn rotate(x: &mut Bounded, cos: &[f32], sin: &[f32]) {
+    let pairs = cos.len();
+    for i in 0..pairs {
+        let (cos, sin) = (f64::from(cos[i]), f64::from(sin[i]));
+        let [(a, ea), (b, eb)] = [i, i + pairs].map(|i| (x.values[i], x.errors[i]));
+        let turn = |a: f64, ea: f64, b: f64, eb: f64, sin: f64| {
+            let size = (a * cos).abs() + (b * sin).abs();
+            let error = ea * cos.abs() + eb * sin.abs();
+            (a * cos + b * sin, 1.001 * (error + 3.0 * U * size) + TINY)
+        };
+        (x.values[i], x.errors[i]) = turn(a, ea, b, eb, -sin);
+        (x.values[i + pairs], x.errors[i + pairs]) = turn(b, eb, a, ea, sin);
+    }
+}
+
+/// `h = a(g) · u`: an error of `g` counts as often as the function is steep, and the function itself may be off by some
+/// roundings of its value and, where it is a difference of close numbers, of its argument.
+pub fn gate(activation: Activation, gate: &Bounded, up: &Bounded) -> Bounded {
+    Bounded::collect(gate.pairs().zip(up.pairs()).map(|((g, eg), (u, eu))| {
+        let steep = match activation {
+            Activation::ReluSquared => 2.0 * (g.abs() + eg),
+            _ => 1.5,
+        };
+        let a = activate(activation, g);
+        let own = match activation {
+            Activation::Silu => 12.0 * U * a.abs() + 1e-36,
+            _ => 16.0 * U * (a.abs() + g.abs()) + TINY,
+        };
+        let ea = steep * eg + own;
+        (a * u, 1.001 * (ea * (u.abs() + eu) + a.abs() * eu + U * (a * u).abs()) + TINY)
+    }))
+}
+
+fn activate(activation: Activation, x: f64) -> f64 {
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    match activation {
+        Activation::Silu => x * sigmoid(x),
+        Activation::Gelu => 0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2)),
+        Activation::GeluTanh => {
+            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x)).tanh())
+        }
+        Activation::GeluSigmoid => x * sigmoid(1.702 * x),
+        Activation::Relu => x.max(0.0),
+        Activation::ReluSquared => x.max(0.0) * x.max(0.0),
+        Activation::Relu6 => x.clamp(0.0, 6.0),
+        Activation::Sigmoid => sigmoid(x),
+        Activation::Tanh => x.tanh(),
+        Activation::Mish => x * if x > 40.0 { x } else { x.exp().ln_1p() }.tanh(),
+        Activation::HardSwish => x * (x + 3.0).clamp(0.0, 6.0) / 6.0,
+        Activation::Identity => x,
+    }
+}
+
+/// Softmax attention of one query over keys and values: `y = Σ p v / Σ p` with `p = e^(s − max)`, `s = scale · q · k`.
+///
+/// An error `d` of a score changes its `p` by a factor within `e^±d`; so does rounding `s − max`. Each block adds one
+/// more exponential (the rescaling), each of at most 6 · U. With `r` the relative error of every `p` so found, `y` is off
+/// by `Σ p |v|` (the weights summing to one) times `(1 + r) / (1 − r) − 1`, and by the rounding of the sums.
+pub fn attend(query: &Bounded, keys: &[&Bounded], values: &[&Bounded], scale: f32, blocks: usize) -> Bounded {
+    let scale = f64::from(scale);
+    let scores: Vec<(f64, f64)> = keys
+        .iter()
+        .map(|key| {
+            let (mut sum, mut size, mut carried) = (0.0, 0.0, 0.0);
+            for ((q, eq), (k, ek)) in query.pairs().zip(key.pairs()) {
+                sum += q * k;
+                size += (q * k).abs();
+                carried += q.abs() * ek + k.abs() * eq + eq * ek;
+            }
+            let rounding = (query.len() as f64 / 16.0 + 8.0) * U * size;
+            (sum * scale, 1.001 * scale.abs() * (carried + rounding) + 2.0 * U * (sum * scale).abs() + TINY)
+        })
+        .collect();
+    let max = scores.iter().fold(f64::NEG_INFINITY, |max, s| max.max(s.0));
+    let min = scores.iter().fold(max, |min, s| min.min(s.0));
+    let off = scores.iter().fold(0.0_f64, |max, s| max.max(s.1));
+    // Below e^-87 a weight counts as zero, so rounding the distance to the largest score matters no further than that.
+    let distance = (max - min).min(90.0) + 2.0 * off;
+    let r = (off + 2.0 * distance * U).exp_m1() + 6.0 * U * (blocks as f64 + 2.0);
+    assert!(r < 0.1, "scores too uncertain for a test: {r}");
+    let powers: Vec<f64> = scores.iter().map(|s| (s.0 - max).exp()).collect();
+    let total: f64 = powers.iter().sum();
+    let share = (1.0 + r) / (1.0 - r) - 1.0 + (keys.len() as f64 + 2.0 * blocks as f64 + 24.0) * U;
+    Bounded::collect((0..query.len()).map(|i| {
+        let (mut sum, mut size, mut carried, mut largest) = (0.0, 0.0, 0.0, 0.0_f64);
+        for (p, value) in powers.iter().zip(values) {
+            let (v, e) = (value.values[i], value.errors[i]);
+            sum += p * v;
+            size += p * v.abs();
+            carried += p * e;
+            largest = largest.max(v.abs());
+        }
+        (sum / total, 1.001 * (share * size + (1.0 + share) * carried) / total + 1e-35 * largest)
+    }))
+}

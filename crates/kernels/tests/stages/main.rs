@@ -1,0 +1,445 @@
+//! Every processor backend × stage × shape × option against the reference, under a tolerance that is derived and not
+//! tuned: `bounds.rs` says how.
+//!
+//! `WHIN_STAGES=few` keeps one case in eight, for emulators that need minutes for all.
+
+mod backends;
+mod bounds;
+mod cases;
+mod compare;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use backends::Cpus;
+use cases::{Attention, Case, Cut, EPS, Embed, Matrix, Product, Shape, Stage, uniform};
+use compare::{compare, same};
+use whin_kernels::cpu::Cpu;
+use whin_kernels::cpu::isa::scalar::Scalar;
+use whin_kernels::reference::Reference;
+use whin_kernels::{
+    Activation, Attend, Backend, Best, CacheShape, Gated, Project, Qkv, RmsNorm, Rotation, Step, WeightKind,
+};
+
+const KINDS: [WeightKind; 3] = [WeightKind::F32, WeightKind::Bf16, WeightKind::Int8];
+const WIDTHS: [usize; 7] = [1, 5, 36, 64, 100, 320, 1024];
+const ROWS: [usize; 7] = [1, 2, 3, 4, 5, 17, 64];
+const ACTIVATIONS: [Activation; 12] = [
+    Activation::Silu,
+    Activation::Gelu,
+    Activation::GeluTanh,
+    Activation::GeluSigmoid,
+    Activation::Relu,
+    Activation::ReluSquared,
+    Activation::Relu6,
+    Activation::Sigmoid,
+    Activation::Tanh,
+    Activation::Mish,
+    Activation::HardSwish,
+    Activation::Identity,
+];
+
+/// Whether case number `index` runs.
+fn kept(index: usize) -> bool {
+    let few = std::env::var("WHIN_STAGES").is_ok_and(|value| value == "few");
+    !few || index.is_multiple_of(8)
+}
+
+#[test]
+fn embed() {
+    let mut cpus = Cpus::new();
+    for kind in KINDS {
+        for (seed, width) in WIDTHS.into_iter().enumerate() {
+            let matrix = Matrix::new(kind, 19, width, seed as u64);
+            cpus.check(&Embed { matrix, tokens: vec![18, 0, 7, 7, 3] });
+        }
+    }
+}
+
+fn products(stage: impl Fn(usize) -> Stage) {
+    const OUTPUTS: [usize; 9] = [1, 2, 3, 6, 7, 65, 130, 258, 1030];
+    let mut cpus = Cpus::new();
+    let mut seed = 0;
+    for kind in KINDS {
+        for inputs in WIDTHS {
+            for rows in ROWS {
+                seed += 1;
+                let outputs = OUTPUTS[seed % OUTPUTS.len()];
+                let outputs = if rows * inputs > 20_000 { outputs.min(65) } else { outputs };
+                if !kept(seed) {
+                    continue;
+                }
+                let case = Product::new(stage(seed), kind, (rows, inputs, outputs), seed as u64);
+                let answers = cpus.check(&case);
+                for row in [0, 1, rows / 2, rows - 1] {
+                    if row < rows && rows > 1 {
+                        alone_is_the_same(&mut cpus, &case, &answers, row);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn alone_is_the_same(cpus: &mut Cpus, case: &Product, answers: &[backends::Answer], row: usize) {
+    for (alone, all) in cpus.answers(&case.only(row)).iter().zip(answers) {
+        same(&alone.values, &all.values[case.result(row)])
+            .unwrap_or_else(|why| panic!("{}: {}: row {row} alone: {why}", case.name(), all.backend));
+    }
+}
+
+#[test]
+fn project_add() {
+    products(|_| Stage::Project);
+}
+
+#[test]
+fn gated() {
+    products(|seed| Stage::Gated(ACTIVATIONS[seed % 12]));
+    let mut cpus = Cpus::new();
+    for (seed, activation) in ACTIVATIONS.into_iter().enumerate() {
+        for kind in KINDS {
+            let mut case = Product::new(Stage::Gated(activation), kind, (6, 36, 64), seed as u64);
+            // Gates far out, where exponentials reach their ends.
+            case.matrix.values[..32 * 36].iter_mut().for_each(|w| *w *= 60.0);
+            cpus.check(&case);
+        }
+    }
+}
+
+#[test]
+fn logits() {
+    products(|_| Stage::Logits);
+}
+
+#[test]
+fn long_sums_of_extreme_integers_do_not_overflow() {
+    let mut cpus = Cpus::new();
+    for inputs in [9_000, 20_000] {
+        for (name, sign) in [("plus", [1.0, 1.0]), ("minus", [-1.0, -1.0]), ("halves", [1.0, -1.0])] {
+            for rows in [1, 2, 5] {
+                let mut case = Product::new(Stage::Project, WeightKind::Int8, (rows, inputs, 6), 7);
+                for (index, w) in case.matrix.values.iter_mut().enumerate() {
+                    *w = if index % inputs < inputs / 2 + 1000 { sign[0] } else { sign[1] };
+                }
+                case.x.fill(1.0);
+                let answers = cpus.check(&case);
+                assert!(answers[0].values[0].abs() > 1_000.0, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn argmax() {
+    let (nan, infinity) = (f32::NAN, f32::INFINITY);
+    let mut x = uniform(3, 7 * 100);
+    x[100 + 41] = 2.0; // a tie: the first counts
+    x[100 + 77] = 2.0;
+    x[200 + 50] = nan;
+    x[200 + 99] = nan;
+    x[300..400].fill(-infinity);
+    x[400 + 99] = infinity;
+    x[500..600].fill(nan);
+    x[600..700].fill(0.0);
+    x[600] = -0.0; // equal to zero
+    let ids: Vec<u32> = vec![best_of(&x[..100]), 41, 50, 0, 99, 0, 0];
+    fn check<B: Backend>(mut backend: B, x: &[f32], ids: &[u32]) {
+        let mut rows = backend.rows(8, 100).unwrap();
+        backend.fill(&mut rows, x).unwrap();
+        let best = backend.argmax(&rows, 7).unwrap();
+        for (row, Best { id, logit }) in best.into_iter().enumerate() {
+            assert_eq!(id, ids[row], "row {row} on {}", backend.name());
+            same(&[logit], &[if row == 3 { f32::NEG_INFINITY } else { x[row * 100 + id as usize] }]).unwrap();
+        }
+    }
+    check(Reference, &x, &ids);
+    for threads in 1..=3 {
+        check(Cpu::<Scalar>::new(threads).unwrap(), &x, &ids);
+        #[cfg(target_arch = "x86_64")]
+        {
+            use whin_kernels::cpu::{Isa, isa::avx2::Avx2, isa::avx512::Avx512};
+            if Avx2::detect().is_some() {
+                check(Cpu::<Avx2>::new(threads).unwrap(), &x, &ids);
+            }
+            if Avx512::detect().is_some() {
+                check(Cpu::<Avx512>::new(threads).unwrap(), &x, &ids);
+            }
+        }
+        #[cfg(target_arch = "aarch64")]
+        check(Cpu::<whin_kernels::cpu::isa::neon::Neon>::new(threads).unwrap(), &x, &ids);
+    }
+}
+
+fn best_of(x: &[f32]) -> u32 {
+    let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    x.iter().position(|x| *x == largest).expect("a number") as u32
+}
+
+#[test]
+fn attention() {
+    const HEADS: [(usize, usize); 4] = [(1, 1), (3, 1), (4, 2), (16, 8)];
+    const DIMS: [usize; 6] = [2, 6, 40, 64, 80, 128];
+    const WINDOWS: [Option<usize>; 5] = [None, Some(1), Some(3), Some(66), Some(1000)];
+    let mut cpus = Cpus::new();
+    let mut seed = 0;
+    for kind in KINDS {
+        for heads in HEADS {
+            for head_dim in DIMS {
+                seed += 1;
+                if !kept(seed + 7) {
+                    continue;
+                }
+                let shape = Shape {
+                    kind,
+                    width: WIDTHS[1 + seed % 5],
+                    heads,
+                    head_dim,
+                    pairs: [head_dim / 2, head_dim / 4, 0, 1][seed % 4],
+                    window: WINDOWS[seed % 5],
+                    bias: seed % 3 != 0,
+                    norms: seed % 2 == 0,
+                    seed: seed as u64,
+                };
+                let small = heads.0 * head_dim <= 128;
+                let lengths: &[usize] = if small { &[130, 1, 64, 67] } else { &[70, 3] };
+                check_cuts(&mut cpus, shape, lengths, ROWS[seed % 7]);
+            }
+        }
+    }
+}
+
+/// The same sequences cut into steps in other ways, and one of them alone.
+fn check_cuts(cpus: &mut Cpus, shape: Shape, lengths: &[usize], rows: usize) {
+    let whole = cpus.check(&Attention::new(shape, lengths, Cut::Whole));
+    // A cut into single rows takes long, so it is left to short sequences.
+    let rows = if lengths.len() > 2 { rows.max(4) } else { rows };
+    for cut in [Cut::Chunks(rows), if rows % 2 == 0 { Cut::Mixed } else { Cut::Decode(7) }] {
+        let case = Attention::new(shape, lengths, cut);
+        for (answer, whole) in cpus.answers(&case).iter().zip(&whole) {
+            same(&answer.values, &whole.values)
+                .unwrap_or_else(|why| panic!("{}: {} and at once: {why}", case.name(), whole.backend));
+        }
+    }
+    let together = Attention::new(shape, lengths, Cut::Whole);
+    let slot = shape.seed as usize % lengths.len();
+    let alone = Attention { sequences: vec![together.sequences[slot].clone()], ..together.clone() };
+    let range = together.result(slot, 0).start..together.result(slot, lengths[slot] - 1).end;
+    for (answer, whole) in cpus.answers(&alone).iter().zip(&whole) {
+        same(&answer.values, &whole.values[range.clone()])
+            .unwrap_or_else(|why| panic!("{}: {} alone: {why}", alone.name(), whole.backend));
+    }
+}
+
+#[test]
+fn attention_over_exact_inputs() {
+    let mut cpus = Cpus::new();
+    let table = [
+        ((1, 1), 2, None, 1.0),
+        ((3, 1), 40, None, 20.0),
+        ((4, 2), 64, Some(65), 8.0),
+        ((2, 1), 80, Some(128), 200.0),
+        ((4, 2), 128, None, 40.0),
+        ((1, 1), 6, Some(300), -30.0),
+    ];
+    for (seed, (heads, head_dim, window, spread)) in table.into_iter().enumerate() {
+        if !kept(seed * 4) {
+            continue;
+        }
+        let shape = Shape {
+            kind: WeightKind::F32,
+            width: 256,
+            heads,
+            head_dim,
+            pairs: 0,
+            window,
+            bias: false,
+            norms: false,
+            seed: seed as u64,
+        };
+        for cut in [Cut::Whole, Cut::Decode(3)] {
+            cpus.check(&Attention::exact(shape, spread, &[200, 65], cut));
+        }
+    }
+}
+
+#[test]
+fn faults_stay_in_their_row() {
+    let mut cpus = Cpus::new();
+    for kind in KINDS {
+        for (seed, stage) in
+            [Stage::Project, Stage::Gated(Activation::Silu), Stage::Logits].into_iter().enumerate()
+        {
+            for fault in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let clean = Product::new(stage, kind, (7, 100, 66), 10 + 2 * seed as u64);
+                let before = cpus.answers(&clean);
+                let mut case = clean.clone();
+                case.x[3 * 100 + 99] = fault;
+                for (after, before) in cpus.answers(&case).iter().zip(&before) {
+                    for row in 0..7 {
+                        let (after_row, range) = (&after.values[case.result(row)], case.result(row));
+                        let what = format!("{}: {}: {fault} in row 3, row {row}", case.name(), after.backend);
+                        if row == 3 {
+                            assert!(after_row.iter().all(|x| !x.is_finite()), "{what}: {after_row:?}");
+                        } else {
+                            same(after_row, &before.values[range])
+                                .unwrap_or_else(|why| panic!("{what}: {why}"));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn faults_stay_in_their_sequence() {
+    let mut cpus = Cpus::new();
+    for (kind, window) in KINDS.into_iter().zip([None, Some(5), Some(1)]) {
+        for fault in [f32::NAN, f32::INFINITY] {
+            let shape = Shape {
+                kind,
+                width: 36,
+                heads: (4, 2),
+                head_dim: 40,
+                pairs: 10,
+                window,
+                bias: true,
+                norms: kind == WeightKind::Bf16,
+                seed: 50,
+            };
+            let lengths = [70, 80, 66];
+            let clean = Attention::new(shape, &lengths, Cut::Chunks(33));
+            let before = cpus.answers(&clean);
+            let mut case = clean.clone();
+            case.sequences[1][60 * 36 + 7] = fault;
+            for (after, before) in cpus.answers(&case).iter().zip(&before) {
+                for (slot, length) in lengths.into_iter().enumerate() {
+                    for position in 0..length {
+                        let range = case.result(slot, position);
+                        let y = range.end - 4 * 40..range.end;
+                        let reached =
+                            slot == 1 && position >= 60 && position - 60 < window.unwrap_or(usize::MAX);
+                        let what = format!("{}: {}: slot {slot}, {position}", case.name(), after.backend);
+                        if reached {
+                            assert!(after.values[y].iter().all(|x| x.is_nan()), "{what}");
+                        } else {
+                            same(&after.values[range.clone()], &before.values[range])
+                                .unwrap_or_else(|why| panic!("{what}: {why}"));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Threads write to parts of rows whose borders follow from these shapes: one that does not fit must stop the stage
+/// before two threads get the same number.
+#[test]
+fn shapes_that_do_not_fit_are_refused() {
+    fn refused(what: &str, run: impl FnOnce(&mut Cpu<Scalar>)) {
+        let mut cpu = Cpu::new(2).unwrap();
+        assert!(catch_unwind(AssertUnwindSafe(|| run(&mut cpu))).is_err(), "{what} went through");
+    }
+    let step = |rows: usize| Step {
+        tokens: vec![0; rows],
+        positions: (0..rows as u32).collect(),
+        slots: vec![0; rows],
+        tables: vec![vec![0]],
+        rotations: vec![Rotation::default()],
+        wanted: vec![0],
+    };
+    // Four heads over two, of eight numbers each, in a layer of that shape.
+    let attend = |cpu: &mut Cpu<Scalar>, heads: usize, kv_heads: usize, (q, y): (usize, usize)| {
+        let mut state = cpu.state(&CacheShape { layers: vec![(2, 8)] }).unwrap();
+        cpu.grow(&mut state, 1).unwrap();
+        let (q, mut y) = (cpu.rows(4, q).unwrap(), cpu.rows(4, y).unwrap());
+        let args = Attend { layer: 0, heads, kv_heads, head_dim: 8, scale: 1.0, window: None };
+        cpu.attend(&args, &step(2), &q, &state, &mut y);
+    };
+    attend(&mut Cpu::new(2).unwrap(), 4, 2, (32, 32));
+    refused("a narrow result", |cpu| attend(cpu, 4, 2, (32, 24)));
+    refused("a wide result", |cpu| attend(cpu, 4, 2, (32, 40)));
+    refused("narrow queries", |cpu| attend(cpu, 4, 2, (24, 32)));
+    refused("more key-value heads than the cache has", |cpu| attend(cpu, 4, 4, (32, 32)));
+    refused("heads that do not divide", |cpu| attend(cpu, 5, 2, (40, 40)));
+
+    let qkv = |cpu: &mut Cpu<Scalar>,
+               heads: usize,
+               kv_heads: usize,
+               outputs: usize,
+               (x, q): (usize, usize)| {
+        let mut state = cpu.state(&CacheShape { layers: vec![(2, 8)] }).unwrap();
+        cpu.grow(&mut state, 1).unwrap();
+        let (x, mut q) = (cpu.rows(4, x).unwrap(), cpu.rows(4, q).unwrap());
+        let weight = &cpu.weight(WeightKind::F32, outputs, 16).unwrap();
+        let norm = RmsNorm { weight: &vec![1.0; 16], eps: EPS };
+        let (bias, q_norm, k_norm) = (None, None, None);
+        let args =
+            Qkv { layer: 0, heads, kv_heads, head_dim: 8, norm, weight, bias, q_norm, k_norm, rotation: 0 };
+        cpu.qkv(&args, &step(2), &x, &mut state, &mut q);
+    };
+    qkv(&mut Cpu::new(2).unwrap(), 4, 2, 64, (16, 32));
+    refused("a projection with too few outputs", |cpu| qkv(cpu, 4, 2, 40, (16, 32)));
+    refused("queries of another width", |cpu| qkv(cpu, 4, 2, 64, (16, 40)));
+    refused("rows of another width", |cpu| qkv(cpu, 4, 2, 64, (8, 32)));
+    refused("another number of key-value heads", |cpu| qkv(cpu, 4, 1, 48, (16, 32)));
+
+    refused("a gate of another width", |cpu| {
+        let (x, mut h) = (cpu.rows(2, 16).unwrap(), cpu.rows(2, 12).unwrap());
+        let weight = &cpu.weight(WeightKind::Bf16, 32, 16).unwrap();
+        let norm = RmsNorm { weight: &vec![1.0; 16], eps: EPS };
+        cpu.gated(&Gated { norm, weight, activation: Activation::Silu }, &step(2), &x, &mut h);
+    });
+    refused("a sum of another width", |cpu| {
+        let (h, mut x) = (cpu.rows(2, 16).unwrap(), cpu.rows(2, 12).unwrap());
+        let weight = &cpu.weight(WeightKind::Int8, 32, 16).unwrap();
+        cpu.project_add(&Project { weight, bias: None }, &step(2), &h, &mut x);
+    });
+}
+
+#[test]
+fn the_comparer_rejects_planted_errors() {
+    let mut case = Product::new(Stage::Project, WeightKind::Bf16, (4, 320, 7), 5);
+    // Row 2 comes to exactly zero from numbers that cancel, row 3 from nothing.
+    let (half, rest) = (160, 320);
+    for output in 0..7 {
+        let row = &mut case.matrix.values[output * 320..][..rest];
+        row.copy_within(..half, half);
+    }
+    case.bias = None;
+    case.base[14..].fill(0.0);
+    for i in 0..half {
+        let x = (case.x[2 * 320 + i] * 1024.0).round() / 1024.0; // so that f64 sums it exactly
+        (case.x[2 * 320 + i], case.x[2 * 320 + half + i]) = (x, -x);
+    }
+    case.x[3 * 320..].fill(0.0);
+    let want = case.run(&mut Reference, false);
+    let tolerances: Vec<f64> = case.bounds().errors.iter().map(|e| 2.0 * e).collect();
+    assert!(want[14..].iter().all(|x| *x == 0.0) && tolerances[14] > 1e-10 && tolerances[21] < 1e-30);
+    compare(&want, &want, &tolerances).unwrap();
+
+    for index in [0, 6, 13, 14, 20, 21, 27] {
+        let tolerance = tolerances[index].max(f64::from(f32::MIN_POSITIVE));
+        for error in [2.0 * tolerance, -2.0 * tolerance] {
+            let mut got = want.clone();
+            got[index] = (f64::from(want[index]) + error) as f32;
+            let why = compare(&got, &want, &tolerances).unwrap_err();
+            assert!(why.contains("1 of 28") && why.contains(&format!("number {index}:")), "{why}");
+        }
+        for wrong in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let (mut got, tolerances) = (want.clone(), &tolerances);
+            got[index] = wrong;
+            assert!(compare(&got, &want, tolerances).is_err());
+            assert!(compare(&want, &got, tolerances).is_err());
+            assert!(same(&got, &want).is_err());
+            compare(&got, &got, tolerances).unwrap();
+        }
+        let mut got = want.clone();
+        got[index] = f32::INFINITY;
+        let mut want = want.clone();
+        want[index] = f32::NEG_INFINITY;
+        assert!(compare(&got, &want, &tolerances).is_err());
+    }
+    assert!(compare(&want[1..], &want, &tolerances).is_err());
+}
