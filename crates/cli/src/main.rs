@@ -10,6 +10,7 @@ mod out;
 mod run;
 mod score;
 mod tokenize;
+mod warnings;
 
 use std::process::ExitCode;
 
@@ -33,7 +34,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let command = Cli::parse().command;
+    warnings::show();
+    let result = match command {
         Command::Run(args) => run::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Inspect(args) => inspect::run(&args),

@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long)]
     ignore_eos: bool,
     /// Report the log-probability of each token and of the K likeliest beside it (with --json)
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", requires = "json")]
     logprobs: Option<usize>,
     /// Print one JSON object with every field of the result, and no text
     #[arg(long)]
