@@ -14,7 +14,7 @@ use crate::model::plan::{Load, Plan};
 use crate::model::spec::Spec;
 use crate::model::weights::Model;
 use crate::opened::Checkpoint;
-use crate::request::{Canceller, Event, Generation, Prompt, Request, Score, worker_is_gone};
+use crate::request::{Canceller, Event, Generation, Prompt, Request, Score, validate_ids, worker_is_gone};
 use crate::sample::Sampler;
 use crate::sequence::{Generate, Goal, Job, TextOut};
 use crate::stop::StopStrings;
@@ -140,8 +140,7 @@ impl Engine {
     /// [`InvalidArguments`](ErrorKind::InvalidArguments) or [`ContextExceeded`](ErrorKind::ContextExceeded) before
     /// any work; those of the tokenizer where it is needed.
     pub fn generate(&self, request: &Request) -> Result<Generation> {
-        let spec = self.checkpoint.spec();
-        request.sampling.validate(spec.vocab)?;
+        request.validate(self.checkpoint.spec().vocab)?;
         let stops = StopStrings::new(request.stop.clone())?;
         let wants_text = request.detokenize || !request.stop.is_empty();
         let prompt = self.tokens(&request.prompt)?;
@@ -195,21 +194,15 @@ impl Engine {
     }
 
     fn tokens(&self, prompt: &Prompt) -> Result<Vec<u32>> {
-        let ids = match prompt {
-            Prompt::Text(text) => self.checkpoint.tokenizer()?.encode(text)?,
-            Prompt::Ids(ids) => ids.clone(),
-        };
-        let invalid = |message: String| Err(Error::new(ErrorKind::InvalidArguments, message));
-        if ids.is_empty() {
-            return invalid("the prompt is empty: give at least one token to continue from".to_owned());
-        }
         let vocab = self.checkpoint.spec().vocab;
-        if let Some((at, id)) = ids.iter().enumerate().find(|(_, id)| **id as usize >= vocab) {
-            return invalid(format!(
-                "token {id} at position {at} of the prompt: the model knows ids 0 to {}",
-                vocab - 1
-            ));
-        }
+        prompt.validate(vocab)?;
+        let text = match prompt {
+            Prompt::Ids(ids) => return Ok(ids.clone()),
+            Prompt::Text(text) => text,
+        };
+        let ids = self.checkpoint.tokenizer()?.encode(text)?;
+        // A tokenizer may know more tokens than the model, and may make none of a text.
+        validate_ids(&ids, vocab)?;
         Ok(ids)
     }
 
@@ -226,10 +219,6 @@ impl Engine {
             }
         };
         match request.max_new_tokens {
-            Some(0) => Err(Error::new(
-                ErrorKind::InvalidArguments,
-                "max_new_tokens is 0: ask for at least one token (whin score gives the log-probabilities of a prompt)",
-            )),
             Some(new) if n_prompt.saturating_add(new) > limit => {
                 Err(exceeded(format!("{n_prompt} prompt tokens and {new} new tokens are asked for")))
             }

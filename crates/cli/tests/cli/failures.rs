@@ -259,6 +259,24 @@ fn sampling_values_that_mean_nothing() {
 }
 
 #[test]
+fn requests_are_checked_before_the_weights_are_read() {
+    let folder = Folder::fixture("base");
+    folder.remove("model.safetensors");
+    let run = ["run", "-m", folder.path()];
+    for (args, part) in [
+        (["--prompt-ids", "1", "-n", "0"], "max_new_tokens"),
+        (["--prompt-ids", "1", "--top-p", "2"], "top_p"),
+        (["--prompt-ids", "1", "--stop", ""], "stop string"),
+        (["--prompt-ids", "1", "--threads", "0"], "threads"),
+        (["--prompt-ids", "1", "--context", "0"], "context"),
+        (["--prompt-ids", "96", "-n", "1"], "token 96"),
+    ] {
+        refused([&run[..], &args].concat(), "invalid_arguments", &[part]);
+    }
+    refused(["score", "-m", folder.path(), "--prompt-ids", "96"], "invalid_arguments", &["token 96"]);
+}
+
+#[test]
 fn usage() {
     for args in [
         &["run", "x", "-n", "-1"][..],
