@@ -4,6 +4,7 @@
 //! Ctrl-C.
 
 mod devices;
+mod faults;
 mod inspect;
 mod model;
 mod out;
@@ -14,6 +15,7 @@ mod warnings;
 
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 /// Runs Hugging Face language-model checkpoints on this machine.
@@ -36,12 +38,15 @@ enum Command {
 fn main() -> ExitCode {
     let command = Cli::parse().command;
     warnings::show();
-    let result = match command {
-        Command::Run(args) => run::run(&args),
-        Command::Score(args) => score::run(&args),
-        Command::Inspect(args) => inspect::run(&args),
-        Command::Tokenize(args) => tokenize::run(&args),
-        Command::Devices(args) => devices::run(&args),
-    };
-    result.unwrap_or_else(|error| out::failure(&error))
+    faults::guard(|| run(&command).unwrap_or_else(|error| out::failure(&error)))
+}
+
+fn run(command: &Command) -> Result<ExitCode> {
+    match command {
+        Command::Run(args) => run::run(args),
+        Command::Score(args) => score::run(args),
+        Command::Inspect(args) => inspect::run(args),
+        Command::Tokenize(args) => tokenize::run(args),
+        Command::Devices(args) => devices::run(args),
+    }
 }

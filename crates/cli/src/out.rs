@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use crate::faults;
+
 /// Prints `error[code]: message`, with what caused it. A reader that has gone away is no failure.
 pub fn failure(error: &anyhow::Error) -> ExitCode {
     if error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(is_closed)) {
@@ -20,6 +22,7 @@ pub fn failure(error: &anyhow::Error) -> ExitCode {
             message = format!("{message}: {cause}");
         }
     }
+    faults::show();
     note(&format!("error[{code}]: {message}"));
     ExitCode::FAILURE
 }

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::checkpoints::{Folder, IDS};
-use crate::process::{json, misused, refused, whin, whin_reading};
+use crate::checkpoints::{Folder, IDS, seedling};
+use crate::process::{self, misused, refused, whin, whin_reading};
 
 /// Runs the checkpoint, which must be refused; `inspect` must say the same.
 #[track_caller]
@@ -133,8 +133,27 @@ fn text_needs_a_tokenizer() {
             &["tokenizer.json"],
         );
         // Nothing else does.
-        json(["score", "-m", folder.path(), "--prompt-ids", IDS]);
+        process::json(["score", "-m", folder.path(), "--prompt-ids", IDS]);
     }
+}
+
+#[test]
+fn tokenizers_that_make_their_reader_panic() {
+    let folder = Folder::fixture("base");
+    let mut tokenizer: Value =
+        serde_json::from_slice(&fs::read(seedling().join("tokenizer.json")).unwrap()).unwrap();
+    tokenizer["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"});
+    folder.write("tokenizer.json", tokenizer.to_string());
+    refused(
+        ["tokenize", "-m", folder.path(), "x"],
+        "invalid_checkpoint",
+        &["tokenizer.json", "note: fault at"],
+    );
+    let ids = whin(["run", "-m", folder.path(), "--prompt-ids", IDS, "-n", "2"]).succeeded();
+    assert!(ids.stderr.starts_with("note: tokens are shown as ids: "), "{ids:?}");
+    tokenizer["normalizer"] = json!({"type": "Replace", "pattern": {"Regex": ""}, "content": "x"});
+    folder.write("tokenizer.json", tokenizer.to_string());
+    refused(["tokenize", "-m", folder.path(), "x"], "invalid_checkpoint", &["tokenizer.json"]);
 }
 
 #[test]
@@ -155,6 +174,22 @@ fn weights_that_are_no_numbers() {
             let score = ["score", "-m", folder.path(), "--prompt-ids", IDS];
             refused([&score[..], &more].concat(), "device_failed", &["NaN"]);
         }
+    }
+}
+
+#[test]
+fn a_single_logit_that_is_no_number() {
+    // The embedding of a token that does not stand in the prompt spoils its own logit only.
+    let folder = Folder::fixture("base");
+    folder.tensors(|tensors| {
+        let (_, shape, bytes) = tensors.get_mut("model.embed_tokens.weight").unwrap();
+        let start = 50 * shape[1] * 2;
+        bytes[start..start + 2].copy_from_slice(&half_nan());
+    });
+    for device in ["cpu", "cpu:scalar", "reference"] {
+        let run = ["run", "-m", folder.path(), "--prompt-ids", IDS, "--weights", "bf16", "--device", device];
+        refused(run, "device_failed", &["NaN"]);
+        refused([&run[..], &["--temperature", "1"]].concat(), "device_failed", &["token 50 is NaN"]);
     }
 }
 
@@ -321,12 +356,27 @@ fn files_that_cannot_be_read() {
         let folder = Folder::fixture("base");
         folder.write("tokenizer.json", "{}");
         let file = folder.file(name);
-        fs::set_permissions(&file, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).unwrap();
         if fs::read(&file).is_ok() {
             return; // This user may read everything.
         }
         refused(["run", "-m", folder.path(), "x"], "io", &["cannot read", name, "denied"]);
     }
+}
+
+#[test]
+#[cfg(unix)]
+fn paths_that_lead_nowhere() {
+    let folder = Folder::fixture("base");
+    let through_a_file = folder.file("config.json/x");
+    refused(["inspect", through_a_file.to_str().unwrap()], "io", &["cannot read", "config.json/x"]);
+    refused(["inspect", &"x".repeat(5000)], "io", &["cannot read", "too long"]);
+    folder.remove("config.json");
+    std::os::unix::fs::symlink("config.json", folder.file("config.json")).unwrap();
+    let outcome = whin(["inspect", folder.path()]);
+    outcome.failed("io", &["cannot read", "config.json"]);
+    // The cause is told once.
+    assert_eq!(outcome.stderr.matches("os error").count(), 1, "{outcome:?}");
 }
 
 #[test]
