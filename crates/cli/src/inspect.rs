@@ -36,8 +36,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     checkpoint.check()?;
     let spec = checkpoint.spec();
     let context = args.context.unwrap_or(spec.max_positions);
+    if context == 0 || context > spec.max_positions {
+        return Err(
+            invalid(format!("context {context}: the model can do 1 to {}", spec.max_positions)).into()
+        );
+    }
     let weights = |kind| spec.weight_bytes(kind);
-    let cache = (spec.cache_shape().bytes_per_position(size_of::<f32>()) * context) as u64;
+    let per_position = spec.cache_shape().bytes_per_position(size_of::<f32>()) as u64;
+    let cache = per_position.saturating_mul(context as u64);
     if args.json {
         out::json(&json!({
             "runs": true,

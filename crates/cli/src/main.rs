@@ -4,15 +4,18 @@
 //! Ctrl-C.
 
 mod devices;
+mod faults;
 mod inspect;
 mod model;
 mod out;
 mod run;
 mod score;
 mod tokenize;
+mod warnings;
 
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 /// Runs Hugging Face language-model checkpoints on this machine.
@@ -33,12 +36,17 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Run(args) => run::run(&args),
-        Command::Score(args) => score::run(&args),
-        Command::Inspect(args) => inspect::run(&args),
-        Command::Tokenize(args) => tokenize::run(&args),
-        Command::Devices(args) => devices::run(&args),
-    };
-    result.unwrap_or_else(|error| out::failure(&error))
+    let command = Cli::parse().command;
+    warnings::show();
+    faults::guard(|| run(&command).unwrap_or_else(|error| out::failure(&error)))
+}
+
+fn run(command: &Command) -> Result<ExitCode> {
+    match command {
+        Command::Run(args) => run::run(args),
+        Command::Score(args) => score::run(args),
+        Command::Inspect(args) => inspect::run(args),
+        Command::Tokenize(args) => tokenize::run(args),
+        Command::Devices(args) => devices::run(args),
+    }
 }

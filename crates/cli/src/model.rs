@@ -46,7 +46,7 @@ pub struct EngineArgs {
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
 
-    /// Prompt tokens that run in one step; results do not depend on it
+    /// Prompt tokens that run in one step, at least 64; results do not depend on it
     #[arg(long, default_value_t = 512, value_name = "N", hide_short_help = true)]
     pub prefill_chunk: usize,
 }
@@ -63,8 +63,8 @@ pub enum Weights {
 }
 
 impl EngineArgs {
-    /// Loads the checkpoint; the tokenizer, where one is wanted, is read at the same time.
-    pub fn load(&self, with_tokenizer: bool) -> Result<Engine> {
+    /// Loads the opened checkpoint; the tokenizer, where one is wanted, is read at the same time.
+    pub fn load(&self, checkpoint: &Checkpoint, with_tokenizer: bool) -> Result<Engine> {
         let options = Options {
             device: self.device.parse::<Device>()?,
             weights: match self.weights {
@@ -76,7 +76,6 @@ impl EngineArgs {
             context: self.context,
             prefill_chunk: self.prefill_chunk,
         };
-        let checkpoint = self.model.open()?;
         let bar = progress_bar();
         let mut progress = |done, total| {
             bar.set_length(total);
@@ -87,7 +86,7 @@ impl EngineArgs {
                 // Its error, if any, is met again where the tokenizer is used.
                 scope.spawn(|| checkpoint.tokenizer().map(|_| ()));
             }
-            Engine::start(&checkpoint, &options, &mut progress)
+            Engine::start(checkpoint, &options, &mut progress)
         });
         bar.finish_and_clear();
         Ok(engine?)

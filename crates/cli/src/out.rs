@@ -3,7 +3,10 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use anyhow::{Context, Result};
 use serde_json::Value;
+
+use crate::faults;
 
 /// Prints `error[code]: message`, with what caused it. A reader that has gone away is no failure.
 pub fn failure(error: &anyhow::Error) -> ExitCode {
@@ -12,9 +15,15 @@ pub fn failure(error: &anyhow::Error) -> ExitCode {
     }
     let known = error.downcast_ref::<whin::Error>();
     let code = known.map_or("io", whin::Error::code);
-    let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
-    // Nothing is left to do where stderr itself is closed.
-    let _ = writeln!(io::stderr(), "error[{code}]: {}", causes.join(": "));
+    let mut message = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        // Many a message quotes its cause already.
+        if !message.contains(&cause) {
+            message = format!("{message}: {cause}");
+        }
+    }
+    faults::show();
+    note(&format!("error[{code}]: {message}"));
     ExitCode::FAILURE
 }
 
@@ -23,18 +32,36 @@ fn is_closed(error: &io::Error) -> bool {
 }
 
 /// Writes to stdout at once.
-pub fn text(text: &str) -> io::Result<()> {
+pub fn text(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to stdout")
 }
 
 /// Writes one JSON value and a newline to stdout.
-pub fn json(value: &Value) -> io::Result<()> {
+pub fn json(value: &Value) -> Result<()> {
     text(&format!("{value}\n"))
 }
 
 /// Writes a line to stderr, unless that is closed.
+///
+/// Messages quote names from files, which could hold sequences that steer a terminal: they are shown, not obeyed.
 pub fn note(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{}", harmless(line));
+}
+
+/// The same text with control characters spelt out, except for ends of lines.
+fn harmless(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() && c != '\n' { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn control_characters_of_messages_are_spelt_out() {
+        assert_eq!(super::harmless("a\x1b[2Jb\rc\u{9b}1m\nd é"), "a\\u{1b}[2Jb\\rc\\u{9b}1m\nd é");
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use whin::{Canceller, Completion, Engine, FinishReason, Logprobs, Prompt, Request, Sampling};
+use whin::{Canceller, Checkpoint, Completion, Engine, FinishReason, Logprobs, Prompt, Request, Sampling};
 
 use crate::model::{EngineArgs, PromptArgs};
 use crate::out;
@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long)]
     ignore_eos: bool,
     /// Report the log-probability of each token and of the K likeliest beside it (with --json)
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", requires = "json")]
     logprobs: Option<usize>,
     /// Print one JSON object with every field of the result, and no text
     #[arg(long)]
@@ -108,9 +108,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let prompt = args.prompt.prompt()?;
     let interrupt = Interrupt::watch()?;
     let is_text = matches!(prompt, Prompt::Text(_));
-    let engine = args.engine.load(is_text || !args.stop.is_empty())?;
-    let request = Request {
-        detokenize: is_text || can_detokenize(&engine),
+    let checkpoint = args.engine.model.open()?;
+    let mut request = Request {
+        detokenize: is_text,
         prompt,
         max_new_tokens: args.max_new_tokens,
         max_ctx: args.max_ctx,
@@ -119,6 +119,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         ignore_eos: args.ignore_eos,
         logprobs: args.logprobs,
     };
+    request.validate(checkpoint.spec().vocab)?;
+    let engine = args.engine.load(&checkpoint, is_text || !args.stop.is_empty())?;
+    request.detokenize = is_text || can_detokenize(&checkpoint);
     let mut generation = engine.generate(&request)?;
     interrupt.cancels(generation.canceller());
     let mut ends_line = true;
@@ -147,8 +150,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// Whether the answer to token ids can be shown as text. Where it cannot, ids are shown instead, and why is said.
-fn can_detokenize(engine: &Engine) -> bool {
-    match engine.checkpoint().tokenizer() {
+fn can_detokenize(checkpoint: &Checkpoint) -> bool {
+    match checkpoint.tokenizer() {
         Ok(_) => true,
         Err(error) => {
             out::note(&format!("note: tokens are shown as ids: {error}"));

@@ -24,7 +24,9 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let prompt = args.prompt.prompt()?;
-    let engine = args.engine.load(matches!(prompt, Prompt::Text(_)))?;
+    let checkpoint = args.engine.model.open()?;
+    prompt.validate(checkpoint.spec().vocab)?;
+    let engine = args.engine.load(&checkpoint, matches!(prompt, Prompt::Text(_)))?;
     let score = engine.score(&prompt)?;
     if args.json {
         out::json(&json!({

@@ -14,7 +14,7 @@ use crate::model::plan::{Load, Plan};
 use crate::model::spec::Spec;
 use crate::model::weights::Model;
 use crate::opened::Checkpoint;
-use crate::request::{Canceller, Event, Generation, Prompt, Request, Score, worker_is_gone};
+use crate::request::{Canceller, Event, Generation, Prompt, Request, Score, validate_ids, worker_is_gone};
 use crate::sample::Sampler;
 use crate::sequence::{Generate, Goal, Job, TextOut};
 use crate::stop::StopStrings;
@@ -29,11 +29,12 @@ pub struct Options {
     pub device: Device,
     /// The form in which matrices are kept.
     pub weights: WeightKind,
-    /// Threads of the processor; unset, all that this process may use.
+    /// Threads of the processor, at most 1024; unset, all that this process may use.
     pub threads: Option<usize>,
     /// The longest text in tokens, at most what the model declares; unset, that.
     pub context: Option<usize>,
-    /// Rows of a prompt that run in one step; fewer take less memory, more run faster. No result depends on it.
+    /// Rows of a prompt that run in one step, at least 64; fewer take less memory, more run faster. No result depends
+    /// on it.
     pub prefill_chunk: usize,
 }
 
@@ -48,6 +49,9 @@ impl Default for Options {
         }
     }
 }
+
+/// More threads than any processor has: a larger number is a slip, and would exhaust the system.
+const MAX_THREADS: usize = 1024;
 
 /// A loaded checkpoint. Clones share it.
 #[derive(Clone)]
@@ -84,9 +88,12 @@ impl Engine {
         let started = std::time::Instant::now();
         let spec = checkpoint.spec();
         let window = window(spec, options.context)?;
+        check_options(options)?;
         let loads = Plan::new(spec).claim(checkpoint.tensors()?)?;
         check_memory(spec, options.weights)?;
-        let parts = Parts { checkpoint, loads: &loads, options, progress };
+        // A text never has more rows than the window.
+        let chunk = options.prefill_chunk.min(window);
+        let parts = Parts { checkpoint, loads: &loads, options, chunk, progress };
         let (jobs, device) = match options.device {
             Device::Reference => launch(Reference, parts)?,
             Device::Auto | Device::Cpu(None) => launch_best_cpu(parts)?,
@@ -133,8 +140,7 @@ impl Engine {
     /// [`InvalidArguments`](ErrorKind::InvalidArguments) or [`ContextExceeded`](ErrorKind::ContextExceeded) before
     /// any work; those of the tokenizer where it is needed.
     pub fn generate(&self, request: &Request) -> Result<Generation> {
-        let spec = self.checkpoint.spec();
-        request.sampling.validate(spec.vocab)?;
+        request.validate(self.checkpoint.spec().vocab)?;
         let stops = StopStrings::new(request.stop.clone())?;
         let wants_text = request.detokenize || !request.stop.is_empty();
         let prompt = self.tokens(&request.prompt)?;
@@ -188,21 +194,15 @@ impl Engine {
     }
 
     fn tokens(&self, prompt: &Prompt) -> Result<Vec<u32>> {
-        let ids = match prompt {
-            Prompt::Text(text) => self.checkpoint.tokenizer()?.encode(text)?,
-            Prompt::Ids(ids) => ids.clone(),
-        };
-        let invalid = |message: String| Err(Error::new(ErrorKind::InvalidArguments, message));
-        if ids.is_empty() {
-            return invalid("the prompt is empty: give at least one token to continue from".to_owned());
-        }
         let vocab = self.checkpoint.spec().vocab;
-        if let Some((at, id)) = ids.iter().enumerate().find(|(_, id)| **id as usize >= vocab) {
-            return invalid(format!(
-                "token {id} at position {at} of the prompt: the model knows ids 0 to {}",
-                vocab - 1
-            ));
-        }
+        prompt.validate(vocab)?;
+        let text = match prompt {
+            Prompt::Ids(ids) => return Ok(ids.clone()),
+            Prompt::Text(text) => text,
+        };
+        let ids = self.checkpoint.tokenizer()?.encode(text)?;
+        // A tokenizer may know more tokens than the model, and may make none of a text.
+        validate_ids(&ids, vocab)?;
         Ok(ids)
     }
 
@@ -219,10 +219,6 @@ impl Engine {
             }
         };
         match request.max_new_tokens {
-            Some(0) => Err(Error::new(
-                ErrorKind::InvalidArguments,
-                "max_new_tokens is 0: ask for at least one token (whin score gives the log-probabilities of a prompt)",
-            )),
             Some(new) if n_prompt.saturating_add(new) > limit => {
                 Err(exceeded(format!("{n_prompt} prompt tokens and {new} new tokens are asked for")))
             }
@@ -263,6 +259,18 @@ fn window(spec: &Spec, context: Option<usize>) -> Result<usize> {
     }
 }
 
+fn check_options(options: &Options) -> Result<()> {
+    let problem = match options {
+        Options { threads: Some(0), .. } => "threads must be at least 1".to_owned(),
+        Options { threads: Some(threads), .. } if *threads > MAX_THREADS => {
+            format!("{threads} threads are asked for: at most {MAX_THREADS} can work together")
+        }
+        Options { prefill_chunk: 0, .. } => "prefill_chunk must be at least 1".to_owned(),
+        _ => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::InvalidArguments, problem))
+}
+
 /// Refuses weights that cannot fit, before anything is allocated.
 fn check_memory(spec: &Spec, kind: WeightKind) -> Result<()> {
     let needed = spec.weight_bytes(kind);
@@ -286,15 +294,16 @@ struct Parts<'a, 'p> {
     checkpoint: &'a Checkpoint,
     loads: &'a [Load],
     options: &'a Options,
+    chunk: usize,
     progress: &'a mut (dyn FnMut(u64, u64) + 'p),
 }
 
 /// Loads the weights and starts the thread that owns them.
 fn launch<B: Backend>(mut backend: B, parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)> {
-    let Parts { checkpoint, loads, options, progress } = parts;
+    let Parts { checkpoint, loads, options, chunk, progress } = parts;
     let device = backend.name();
     let model = Model::load(&mut backend, checkpoint.spec(), loads, options.weights, progress)?;
-    let worker = Worker::new(backend, checkpoint.spec().clone(), model, options.prefill_chunk)?;
+    let worker = Worker::new(backend, checkpoint.spec().clone(), model, chunk)?;
     let (sender, jobs) = channel();
     std::thread::Builder::new()
         .name("whin-worker".to_owned())
@@ -310,13 +319,8 @@ fn launch_best_cpu(parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)> {
 
 fn launch_cpu(name: &str, parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)> {
     fn cpu<I: Isa>(parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)> {
-        let threads = match parts.options.threads {
-            Some(0) => {
-                return Err(Error::new(ErrorKind::InvalidArguments, "threads must be at least 1"));
-            }
-            Some(threads) => threads,
-            None => std::thread::available_parallelism().map_or(1, usize::from),
-        };
+        let all = || std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+        let threads = parts.options.threads.unwrap_or_else(all);
         launch(Cpu::<I>::new(threads)?, parts)
     }
     match name {

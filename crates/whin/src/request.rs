@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
 use crate::sample::{Logprobs, Sampling};
+use crate::stop::StopStrings;
 use crate::{Error, ErrorKind, Result};
 
 /// What a text begins with.
@@ -14,6 +15,37 @@ pub enum Prompt {
     Text(String),
     /// Tokens. The tokenizer is not loaded for them.
     Ids(Vec<u32>),
+}
+
+impl Prompt {
+    /// Checks what can be checked without a tokenizer, for a model that knows `vocab` tokens.
+    ///
+    /// # Errors
+    /// [`InvalidArguments`](ErrorKind::InvalidArguments).
+    pub fn validate(&self, vocab: usize) -> Result<()> {
+        match self {
+            Self::Text(text) if text.is_empty() => Err(empty()),
+            Self::Text(_) => Ok(()),
+            Self::Ids(ids) => validate_ids(ids, vocab),
+        }
+    }
+}
+
+pub(crate) fn validate_ids(ids: &[u32], vocab: usize) -> Result<()> {
+    if ids.is_empty() {
+        return Err(empty());
+    }
+    match ids.iter().enumerate().find(|(_, id)| **id as usize >= vocab) {
+        None => Ok(()),
+        Some((at, id)) => Err(Error::new(
+            ErrorKind::InvalidArguments,
+            format!("token {id} at position {at} of the prompt: the model knows ids 0 to {}", vocab - 1),
+        )),
+    }
+}
+
+fn empty() -> Error {
+    Error::new(ErrorKind::InvalidArguments, "the prompt is empty: give at least one token to continue from")
 }
 
 /// One completion to compute. `Request::text("…")` asks for the greedy one up to the end of the window.
@@ -49,6 +81,23 @@ impl Request {
             logprobs: None,
             detokenize,
         }
+    }
+
+    /// Checks what can be checked before the checkpoint is loaded, for a model that knows `vocab` tokens.
+    ///
+    /// # Errors
+    /// [`InvalidArguments`](ErrorKind::InvalidArguments).
+    pub fn validate(&self, vocab: usize) -> Result<()> {
+        self.prompt.validate(vocab)?;
+        self.sampling.validate(vocab)?;
+        StopStrings::new(self.stop.clone())?;
+        if self.max_new_tokens == Some(0) {
+            return Err(Error::new(
+                ErrorKind::InvalidArguments,
+                "max_new_tokens is 0: ask for at least one token (whin score gives the log-probabilities of a prompt)",
+            ));
+        }
+        Ok(())
     }
 
     /// Asks for the greedy continuation of a text.

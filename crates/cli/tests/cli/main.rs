@@ -1,0 +1,12 @@
+//! The real binary, run as a user runs it: one module a theme.
+
+#![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
+
+mod checkpoints;
+mod failures;
+mod interrupt;
+mod output;
+mod process;
+mod reports;
+mod run;
+mod sampling;
