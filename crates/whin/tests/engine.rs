@@ -1,5 +1,7 @@
 //! The engine through its public door: neighbours, streams, seeds, limits, cancelling.
 
+#![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
+
 use whin::{Device, Engine, ErrorKind, FinishReason, Options, Prompt, Request, Sampling, Token, WeightKind};
 
 fn engine() -> Engine {

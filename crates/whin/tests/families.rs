@@ -1,6 +1,8 @@
 //! Tiny checkpoints with the answers that transformers gives on the same weights: every option of a family, on every
 //! backend.
 
+#![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
+
 use std::path::{Path, PathBuf};
 
 use whin::checkpoint::{Source, Tensors};

@@ -1,5 +1,7 @@
 //! The demo model against transformers: answers, scores, and what 8-bit weights cost.
 
+#![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
+
 use std::path::Path;
 
 use serde::Deserialize;
