@@ -5,7 +5,7 @@ use std::ops::{Deref, Range};
 use std::path::Path;
 use std::{fmt, io};
 
-use memmap2::{Mmap, UncheckedAdvice};
+use memmap2::Mmap;
 
 /// The bytes of one file, read-only.
 pub struct Bytes(Kind);
@@ -41,18 +41,22 @@ impl Bytes {
         Self(Kind::Static(bytes))
     }
 
-    /// Gives the memory behind `range` back to the system; reading it again fetches it from the file.
+    /// Gives the memory behind `range` back to the system; reading it again fetches it from the file. Does nothing
+    /// where the system knows no such wish.
     pub fn release(&self, range: Range<usize>) {
+        #[cfg(unix)]
         if let Kind::Mapped(map) = &self.0
             && range.start < range.end
             && range.end <= map.len()
         {
+            let len = range.end - range.start;
             // SAFETY: for a private read-only map of a file this drops clean pages, which the next access reads
             // anew from the file; no byte changes. A failure leaves the pages where they are, which is harmless.
-            let _ = unsafe {
-                map.unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, range.end - range.start)
-            };
+            let _ =
+                unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, len) };
         }
+        #[cfg(not(unix))]
+        let _ = range;
     }
 }
 
