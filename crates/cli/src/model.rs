@@ -46,7 +46,7 @@ pub struct EngineArgs {
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
 
-    /// Prompt tokens that run in one step, at least 64; results do not depend on it
+    /// Prompt tokens that run in one step; results do not depend on it
     #[arg(long, default_value_t = 512, value_name = "N", hide_short_help = true)]
     pub prefill_chunk: usize,
 }

@@ -151,6 +151,8 @@ pub trait Backend: Send + Sized + 'static {
     fn state(&mut self, shape: &CacheShape) -> Result<Self::State>;
     /// Makes the cache hold at least `blocks` blocks of [`BLOCK`] positions.
     fn grow(&mut self, state: &mut Self::State, blocks: usize) -> Result<()>;
+    /// Frees the blocks from number `blocks` on.
+    fn shrink(&mut self, state: &mut Self::State, blocks: usize);
     /// Sets the first rows to these values: (rows, width).
     fn fill(&mut self, rows: &mut Self::Rows, values: &[f32]) -> Result<()>;
     /// The first `count` rows: (count, width).

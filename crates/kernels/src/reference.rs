@@ -126,6 +126,15 @@ impl Backend for Reference {
         Ok(())
     }
 
+    fn shrink(&mut self, state: &mut State, blocks: usize) {
+        for layer in &mut state.layers {
+            for numbers in [&mut layer.keys, &mut layer.values] {
+                numbers.truncate(blocks * BLOCK * layer.width);
+                numbers.shrink_to_fit();
+            }
+        }
+    }
+
     fn fill(&mut self, rows: &mut Rows, values: &[f32]) -> Result<()> {
         rows.values[..values.len()].copy_from_slice(values);
         Ok(())

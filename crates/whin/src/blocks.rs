@@ -23,6 +23,11 @@ impl Blocks {
         self.count
     }
 
+    /// Forgets all blocks, of which none may be in use.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
     /// Adds one block, free, that the backend has made room for.
     pub fn add(&mut self) {
         self.free.push(self.count as u32);

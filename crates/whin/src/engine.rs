@@ -19,7 +19,7 @@ use crate::sample::Sampler;
 use crate::sequence::{Generate, Goal, Job, TextOut};
 use crate::stop::StopStrings;
 use crate::tokenizer::TextStream;
-use crate::worker::Worker;
+use crate::worker::{MAX_SEQUENCES, Worker};
 use crate::{Error, ErrorKind, Result};
 
 /// How a checkpoint is to be run.
@@ -33,8 +33,8 @@ pub struct Options {
     pub threads: Option<usize>,
     /// The longest text in tokens, at most what the model declares; unset, that.
     pub context: Option<usize>,
-    /// Rows of a prompt that run in one step, at least 64; fewer take less memory, more run faster. No result depends
-    /// on it.
+    /// Rows that run in one step: fewer take less memory, more run a prompt faster. Up to 64 requests run at once, and
+    /// no more than this. No result depends on it.
     pub prefill_chunk: usize,
 }
 
@@ -90,9 +90,9 @@ impl Engine {
         let window = window(spec, options.context)?;
         check_options(options)?;
         let loads = Plan::new(spec).claim(checkpoint.tensors()?)?;
-        check_memory(spec, options.weights)?;
-        // A text never has more rows than the window.
-        let chunk = options.prefill_chunk.min(window);
+        check_memory(spec, options.weights, memory::available())?;
+        // Room for more rows than one text and the others' single ones would never be used.
+        let chunk = options.prefill_chunk.min(window.saturating_add(MAX_SEQUENCES));
         let parts = Parts { checkpoint, loads: &loads, options, chunk, progress };
         let (jobs, device) = match options.device {
             Device::Reference => launch(Reference, parts)?,
@@ -265,6 +265,9 @@ fn check_options(options: &Options) -> Result<()> {
         Options { threads: Some(threads), .. } if *threads > MAX_THREADS => {
             format!("{threads} threads are asked for: at most {MAX_THREADS} can work together")
         }
+        Options { threads: Some(threads), device: Device::Reference, .. } if *threads > 1 => {
+            "the reference works with one thread: leave threads away".to_owned()
+        }
         Options { prefill_chunk: 0, .. } => "prefill_chunk must be at least 1".to_owned(),
         _ => return Ok(()),
     };
@@ -272,9 +275,9 @@ fn check_options(options: &Options) -> Result<()> {
 }
 
 /// Refuses weights that cannot fit, before anything is allocated.
-fn check_memory(spec: &Spec, kind: WeightKind) -> Result<()> {
+fn check_memory(spec: &Spec, kind: WeightKind, available: Option<u64>) -> Result<()> {
     let needed = spec.weight_bytes(kind);
-    match memory::available() {
+    match available {
         Some(available) if needed > available => Err(Error::new(
             ErrorKind::OutOfMemory,
             format!(
@@ -321,6 +324,9 @@ fn launch_cpu(name: &str, parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)>
     fn cpu<I: Isa>(parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)> {
         let all = || std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
         let threads = parts.options.threads.unwrap_or_else(all);
+        if threads > all() {
+            tracing::warn!("{threads} threads share {} cores: fewer would be faster", all());
+        }
         launch(Cpu::<I>::new(threads)?, parts)
     }
     match name {
@@ -337,4 +343,20 @@ fn launch_cpu(name: &str, parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)>
 fn random_seed() -> u64 {
     // 53 bits, so that JSON readers that keep numbers as f64 show the seed that reproduces the run.
     rand::random::<u64>() >> 11
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_that_do_not_fit_are_refused_with_the_sum() {
+        let checkpoint = Checkpoint::open(None).unwrap();
+        let check = |kind, free| check_memory(checkpoint.spec(), kind, free);
+        let error = check(WeightKind::F32, Some(20 << 20)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        assert!(error.to_string().contains("50.6 MiB") && error.to_string().contains("20.0 MiB"), "{error}");
+        assert!(check(WeightKind::Int8, Some(20 << 20)).is_ok());
+        assert!(check(WeightKind::F32, None).is_ok(), "a system that does not say is trusted");
+    }
 }

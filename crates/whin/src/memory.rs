@@ -7,8 +7,10 @@ use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 pub fn available() -> Option<u64> {
     let system = read()?;
     let free = system.available_memory();
-    let limited = system.cgroup_limits().map_or(free, |limits| limits.free_memory.min(free));
-    (system.total_memory() > 0).then_some(limited)
+    // A control group counts files in the page cache as used, though they give way: what is left is its limit less
+    // what its processes hold themselves.
+    let left = system.cgroup_limits().map(|limits| limits.total_memory.saturating_sub(limits.rss));
+    (system.total_memory() > 0).then_some(left.map_or(free, |left| left.min(free)))
 }
 
 /// Bytes of memory that the machine has, or that the control group leaves of it; none where the system does not say.

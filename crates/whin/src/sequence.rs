@@ -82,6 +82,14 @@ impl Sequence {
         }
     }
 
+    /// Tells the caller of a request that never began that it was cancelled.
+    pub fn end_unstarted(job: &Job) {
+        let end =
+            End { reason: FinishReason::Cancelled, stop: None, prefill_seconds: 0.0, decode_seconds: 0.0 };
+        // The receiver may have gone; then nobody wants to know.
+        let _ = job.events.send(Event::Done(end));
+    }
+
     /// Tokens that have yet to run. A scored text's last token is not among them: nothing follows it.
     pub fn remaining(&self) -> usize {
         let last = matches!(self.goal, Goal::Score(_)) as usize;
@@ -221,7 +229,8 @@ fn not_finite(position: usize, logit: f32) -> Error {
         ErrorKind::DeviceFailed,
         format!(
             "the logits for position {position} have no finite maximum (found {logit}): a weight of the checkpoint is \
-             not a finite number, or the device is faulty"
+             infinite, not a number, or so large that sums overflow, or the device is faulty; see what --device \
+             reference gives"
         ),
     )
 }

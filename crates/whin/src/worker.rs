@@ -1,7 +1,8 @@
 //! The loop that owns the backend: it takes requests, shares out each step, runs the forward pass and hands the
 //! results to the sequences.
 
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::collections::VecDeque;
+use std::sync::mpsc::Receiver;
 
 use whin_kernels::{BLOCK, Backend, Step};
 
@@ -16,7 +17,7 @@ use crate::sequence::{Job, Sequence};
 use crate::{Error, ErrorKind, Result};
 
 /// Sequences that run at once; others wait their turn.
-const MAX_SEQUENCES: usize = 64;
+pub(crate) const MAX_SEQUENCES: usize = 64;
 
 /// Everything that computes.
 pub(crate) struct Worker<B: Backend> {
@@ -25,6 +26,7 @@ pub(crate) struct Worker<B: Backend> {
     model: Model<B>,
     run: Run<B>,
     blocks: Blocks,
+    waiting: VecDeque<Job>,
     sequences: Vec<Sequence>,
     limits: Limits,
 }
@@ -32,30 +34,49 @@ pub(crate) struct Worker<B: Backend> {
 impl<B: Backend> Worker<B> {
     /// A worker whose steps hold up to `rows` rows.
     pub fn new(mut backend: B, spec: Spec, model: Model<B>, rows: usize) -> Result<Self> {
-        let rows = rows.max(MAX_SEQUENCES);
-        let limits = Limits { rows, wanted: MAX_SEQUENCES };
+        // Each sequence that is answering needs a row of every step, and its logits.
+        let limits = Limits { rows, wanted: rows.min(MAX_SEQUENCES) };
         let run = Run::new(&mut backend, &spec, limits.rows, limits.wanted)?;
-        Ok(Self { backend, spec, model, run, blocks: Blocks::default(), sequences: Vec::new(), limits })
+        let (waiting, sequences) = (VecDeque::new(), Vec::new());
+        Ok(Self { backend, spec, model, run, blocks: Blocks::default(), waiting, sequences, limits })
     }
 
     /// Works until nobody can send requests any more and the last one is done.
     pub fn serve(mut self, jobs: &Receiver<Job>) {
-        loop {
-            while self.sequences.len() < MAX_SEQUENCES {
-                let job = if self.sequences.is_empty() {
-                    jobs.recv().map_err(|_| TryRecvError::Disconnected)
-                } else {
-                    jobs.try_recv()
-                };
-                match job {
-                    Ok(job) => self.sequences.push(Sequence::new(job)),
-                    Err(TryRecvError::Disconnected) if self.sequences.is_empty() => return,
-                    Err(_) => break,
-                }
-            }
-            self.drop_cancelled();
+        while self.receive(jobs) {
             self.step();
         }
+    }
+
+    /// Takes in new requests, waiting for one where there is nothing to do, and lets go of those that were cancelled.
+    /// Returns false when none is left and none can come.
+    fn receive(&mut self, jobs: &Receiver<Job>) -> bool {
+        if self.sequences.is_empty() && self.waiting.is_empty() {
+            self.rest();
+            match jobs.recv() {
+                Ok(job) => self.waiting.push_back(job),
+                Err(_) => return false,
+            }
+        }
+        self.waiting.extend(jobs.try_iter());
+        self.waiting.retain(|job| {
+            let cancelled = job.canceller.is_cancelled();
+            if cancelled {
+                Sequence::end_unstarted(job);
+            }
+            !cancelled
+        });
+        self.drop_cancelled();
+        let room = self.limits.wanted - self.sequences.len();
+        let admitted = self.waiting.drain(..room.min(self.waiting.len()));
+        self.sequences.extend(admitted.map(Sequence::new));
+        true
+    }
+
+    /// Gives the memory of keys and values back while nobody needs it.
+    fn rest(&mut self) {
+        self.blocks.clear();
+        self.backend.shrink(&mut self.run.state, 0);
     }
 
     fn drop_cancelled(&mut self) {
@@ -126,26 +147,14 @@ impl<B: Backend> Worker<B> {
 
     fn add_block(&mut self, position: usize) -> Result<u32> {
         let bytes = block_bytes(&self.spec);
-        let held = self.blocks.count() * bytes;
-        let no_room = |detail: &str| {
-            Error::new(
-                ErrorKind::OutOfMemory,
-                format!(
-                    "no memory for the keys and values after position {position}: {} in use, {} more are needed for \
-                     the next {BLOCK} positions{detail}; use a shorter text, or run fewer requests at once",
-                    memory::size(held as u64),
-                    memory::size(bytes as u64),
-                ),
-            )
-        };
-        if let Some(available) = memory::available()
-            && available < bytes as u64
-        {
-            return Err(no_room(&format!(", and {} are free", memory::size(available))));
+        let count = self.blocks.count();
+        let no_room = |free: Option<u64>| no_room_for_block(position, count * bytes, bytes, free);
+        match memory::available() {
+            Some(free) if free < bytes as u64 => return Err(no_room(Some(free))),
+            _ => self.backend.grow(&mut self.run.state, count + 1).map_err(|_| no_room(None))?,
         }
-        self.backend.grow(&mut self.run.state, self.blocks.count() + 1).map_err(|_| no_room(""))?;
         self.blocks.add();
-        self.blocks.take().ok_or_else(|| no_room(""))
+        self.blocks.take().ok_or_else(|| no_room(None))
     }
 
     fn build(&self, shares: &[Share]) -> Step {
@@ -222,5 +231,96 @@ impl<B: Backend> Worker<B> {
             }
         }
         Ok(ended)
+    }
+}
+
+fn no_room_for_block(position: usize, held: usize, bytes: usize, free: Option<u64>) -> Error {
+    let free = free.map_or(String::new(), |free| format!(", and {} are free", memory::size(free)));
+    Error::new(
+        ErrorKind::OutOfMemory,
+        format!(
+            "no memory for the keys and values after position {position}: {} in use, {} more are needed for the next \
+             {BLOCK} positions{free}; use a shorter text, or run fewer requests at once",
+            memory::size(held as u64),
+            memory::size(bytes as u64),
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use whin_kernels::WeightKind;
+    use whin_kernels::reference::Reference;
+
+    use super::*;
+    use crate::Checkpoint;
+    use crate::model::plan::Plan;
+    use crate::request::{Canceller, Event};
+    use crate::sequence::Goal;
+
+    fn worker(rows: usize) -> Worker<Reference> {
+        let checkpoint = Checkpoint::open(None).unwrap();
+        let spec = checkpoint.spec().clone();
+        let loads = Plan::new(&spec).claim(checkpoint.tensors().unwrap()).unwrap();
+        let model = Model::load(&mut Reference, &spec, &loads, WeightKind::Int8, &mut |_, _| ()).unwrap();
+        Worker::new(Reference, spec, model, rows).unwrap()
+    }
+
+    fn scoring(tokens: usize) -> (Job, Receiver<Event>, Canceller) {
+        let (events, receiver) = channel();
+        let canceller = Canceller::default();
+        let goal = Goal::Score(Vec::new());
+        let job = Job { prompt: vec![313; tokens], goal, events, canceller: canceller.clone() };
+        (job, receiver, canceller)
+    }
+
+    #[test]
+    fn blocks_come_back_and_memory_with_them() {
+        let mut worker = worker(8);
+        let (sender, jobs) = channel();
+        for _ in 0..3 {
+            let (job, events, _) = scoring(70);
+            sender.send(job).unwrap();
+            while events.try_recv().is_err() {
+                assert!(worker.receive(&jobs));
+                worker.step();
+            }
+            assert_eq!(worker.blocks.count(), 2, "two blocks of 64 hold 70 positions, each time anew");
+            assert!(worker.sequences.is_empty());
+        }
+        drop(sender);
+        assert!(!worker.receive(&jobs));
+        assert_eq!(worker.blocks.count(), 0);
+    }
+
+    #[test]
+    fn a_request_cancelled_in_the_queue_ends_before_the_others() {
+        let mut worker = worker(1); // one sequence at a time
+        let (sender, jobs) = channel();
+        let (first, first_events, _) = scoring(20);
+        let (second, second_events, canceller) = scoring(20);
+        sender.send(first).unwrap();
+        sender.send(second).unwrap();
+        assert!(worker.receive(&jobs));
+        assert_eq!((worker.sequences.len(), worker.waiting.len()), (1, 1));
+        worker.step();
+        canceller.cancel();
+        assert!(worker.receive(&jobs));
+        assert!(worker.waiting.is_empty());
+        assert!(
+            matches!(second_events.try_recv(), Ok(Event::Done(end)) if end.reason == FinishReason::Cancelled)
+        );
+        assert!(first_events.try_recv().is_err(), "the first goes on");
+    }
+
+    #[test]
+    fn the_missing_memory_is_summed_up() {
+        let error = no_room_for_block(640, 10 << 20, 1 << 20, Some(5));
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        for part in ["640", "10.0 MiB", "1.0 MiB", "5 bytes"] {
+            assert!(error.to_string().contains(part), "{error}");
+        }
     }
 }

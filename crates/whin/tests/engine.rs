@@ -198,3 +198,29 @@ fn scores_do_not_depend_on_the_steps_or_the_backend() {
     assert_eq!((one.logprobs, one.token_ids.len()), (vec![None], 1));
     assert!((cpu.perplexity().unwrap() / reference.perplexity().unwrap() - 1.0).abs() < 1e-3);
 }
+
+#[test]
+fn logprobs_are_those_of_the_model_whatever_changes_the_choice() {
+    let engine = engine();
+    let run = |sampling: Sampling| {
+        let request = Request {
+            sampling,
+            logprobs: Some(3),
+            max_new_tokens: Some(1),
+            ..Request::text("Once upon a time")
+        };
+        engine.generate(&request).unwrap().finish().unwrap().logprobs.unwrap().remove(0)
+    };
+    let plain = run(Sampling::default());
+    let forced = Sampling {
+        temperature: 0.7,
+        top_k: 1,
+        repetition_penalty: 3.0,
+        logit_bias: vec![(plain.token_id, -50.0)],
+        ..Sampling::default()
+    };
+    let forced = run(forced);
+    assert_ne!(forced.token_id, plain.token_id);
+    assert_eq!(forced.top, plain.top);
+    assert!((plain.top[0].1 - plain.logprob).abs() < 1e-6 && forced.logprob < plain.logprob);
+}

@@ -51,6 +51,11 @@ impl State {
         Ok(())
     }
 
+    /// Frees the blocks from number `blocks` on.
+    pub(super) fn shrink(&mut self, blocks: usize) {
+        self.blocks.truncate(blocks);
+    }
+
     /// Stores the key and the value of all heads at `position` of a sequence.
     pub(super) fn store(
         &mut self,

@@ -190,6 +190,10 @@ impl<I: Isa> Backend for Cpu<I> {
         state.grow(blocks)
     }
 
+    fn shrink(&mut self, state: &mut State, blocks: usize) {
+        state.shrink(blocks);
+    }
+
     fn fill(&mut self, rows: &mut Rows, values: &[f32]) -> Result<()> {
         rows.values_mut()[..values.len()].copy_from_slice(values);
         Ok(())
