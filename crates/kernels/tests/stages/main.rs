@@ -23,18 +23,22 @@ use whin_kernels::{
 const KINDS: [WeightKind; 3] = [WeightKind::F32, WeightKind::Bf16, WeightKind::Int8];
 const WIDTHS: [usize; 7] = [1, 5, 36, 64, 100, 320, 1024];
 const ROWS: [usize; 7] = [1, 2, 3, 4, 5, 17, 64];
-const ACTIVATIONS: [Activation; 12] = [
+const ACTIVATIONS: [Activation; 16] = [
     Activation::Silu,
     Activation::Gelu,
     Activation::GeluTanh,
     Activation::GeluSigmoid,
+    Activation::GeluClipped,
     Activation::Relu,
     Activation::ReluSquared,
     Activation::Relu6,
+    Activation::LeakyRelu,
     Activation::Sigmoid,
     Activation::Tanh,
     Activation::Mish,
     Activation::HardSwish,
+    Activation::Laplace,
+    Activation::SqrtSoftplus,
     Activation::Identity,
 ];
 
@@ -94,7 +98,7 @@ fn project_add() {
 
 #[test]
 fn gated() {
-    products(|seed| Stage::Gated(ACTIVATIONS[seed % 12]));
+    products(|seed| Stage::Gated(ACTIVATIONS[seed % ACTIVATIONS.len()]));
     let mut cpus = Cpus::new();
     for (seed, activation) in ACTIVATIONS.into_iter().enumerate() {
         for kind in KINDS {
