@@ -184,4 +184,22 @@ def activations() -> list[Case]:
             for name in ["gelu", "gelu_pytorch_tanh", "quick_gelu", "relu2"]]
 
 
-CASES = shapes() + storage() + windows() + rotary() + yarn() + longrope() + activations()
+def long() -> list[Case]:
+    # Caches are kept in blocks of some size, mostly a power of two: these prompts and answers cross such borders.
+    def crossing(original: int) -> dict:
+        return rope("longrope", short_factor=SHORT, long_factor=LONG, original_max_position_embeddings=original,
+                    factor=2.0, attention_factor=1.2)
+    return [
+        Case("long-window", "150 positions; a window of 70 on the outer of three layers.",
+             {"vocab_size": 64, "num_hidden_layers": 3, "use_sliding_window": True, "sliding_window": 70,
+              "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+             without={"layer_types": ["full_attention"] * 3}, prompt=150),
+        Case("long-longrope", "180 positions; LongRoPE, the original 188 positions end while decoding.",
+             {"vocab_size": 64, "max_position_embeddings": 376, **crossing(188)}, without=crossing(376), prompt=180),
+        Case("long-dynamic", "150 positions; dynamic scaling beyond the original 128, biases on q, k, v and o.",
+             {"vocab_size": 64, "attention_bias": True, "max_position_embeddings": 128, **rope("dynamic", factor=4.0)},
+             without=DEFAULT_ROPE, prompt=150),
+    ]
+
+
+CASES = shapes() + storage() + windows() + rotary() + yarn() + longrope() + activations() + long()

@@ -62,50 +62,71 @@ fn goldens() -> Vec<Golden> {
         .filter(|path| path.join("golden.json").is_file())
         .collect();
     folders.sort();
-    assert!(folders.len() >= 40, "only {} checkpoints found", folders.len());
+    assert!(folders.len() >= 43, "only {} checkpoints found", folders.len());
     folders.iter().map(|folder| Golden::read(folder)).collect()
 }
 
-/// A model on a backend, with one sequence in a scattered block table.
+/// A model on a backend, with sequences in scattered block tables that take turns in the cache.
 struct Session<B: Backend> {
     backend: B,
     spec: Spec,
     model: Model<B>,
     run: Run<B>,
+    sequences: Vec<Sequence>,
+}
+
+/// Where one sequence stands.
+struct Sequence {
     table: Vec<u32>,
     n_prompt: usize,
     done: usize,
 }
 
 impl<B: Backend> Session<B> {
-    fn new(mut backend: B, golden: &Golden) -> Self {
+    /// Room for `prompts` in one step, and for as many new tokens of each as the golden has.
+    fn new(mut backend: B, golden: &Golden, prompts: &[&[u32]]) -> Self {
         let source = Source::open(Some(&golden.folder)).unwrap();
         let spec = config::read(&source.read("config.json").unwrap().unwrap()).unwrap();
         let loads = Plan::new(&spec).claim(Tensors::open(&source).unwrap()).unwrap();
         let model = Model::load(&mut backend, &spec, &loads, golden.weights(), &mut |_, _| ()).unwrap();
-        let most = golden.prompt.len().max(1);
+        let most = prompts.iter().map(|prompt| prompt.len()).sum();
         let mut run = Run::new(&mut backend, &spec, most, most).unwrap();
-        let blocks = (golden.prompt.len() + golden.greedy.len()).div_ceil(BLOCK);
+        let (mut sequences, mut blocks) = (Vec::new(), 0);
+        for (slot, prompt) in prompts.iter().enumerate() {
+            let count = (prompt.len() + golden.greedy.len()).div_ceil(BLOCK);
+            blocks = blocks.max(count * prompts.len());
+            let table =
+                (0..count).rev().map(|block| (2 * (block * prompts.len() + slot) + 1) as u32).collect();
+            sequences.push(Sequence { table, n_prompt: prompt.len(), done: 0 });
+        }
         backend.grow(&mut run.state, 2 * blocks).unwrap();
-        let table = (0..blocks as u32).rev().map(|block| 2 * block + 1).collect();
-        Self { backend, spec, model, run, table, n_prompt: golden.prompt.len(), done: 0 }
+        Self { backend, spec, model, run, sequences }
     }
 
-    /// Runs the next tokens in one step and returns the logits of each: (tokens, vocab).
+    /// Runs the next tokens of the only sequence in one step and returns the logits of each: (tokens, vocab).
     fn feed(&mut self, tokens: &[u32]) -> Vec<f32> {
-        let positions: Vec<u32> = (self.done..self.done + tokens.len()).map(|p| p as u32).collect();
-        let spans: Vec<u32> = positions.iter().map(|&p| (p + 1).max(self.n_prompt as u32)).collect();
+        self.step(&tokens.iter().map(|&token| (0, token)).collect::<Vec<_>>())
+    }
+
+    /// Runs rows of (slot, token) in one step and returns the logits of each: (rows, vocab).
+    fn step(&mut self, rows: &[(usize, u32)]) -> Vec<f32> {
+        let (mut positions, mut spans) = (Vec::new(), Vec::new());
+        for &(slot, _) in rows {
+            let sequence = &mut self.sequences[slot];
+            positions.push(sequence.done as u32);
+            sequence.done += 1;
+            spans.push(sequence.done.max(sequence.n_prompt) as u32);
+        }
         let step = Step {
-            tokens: tokens.to_vec(),
-            slots: vec![0; tokens.len()],
-            tables: vec![self.table.clone()],
+            tokens: rows.iter().map(|row| row.1).collect(),
+            slots: rows.iter().map(|row| row.0 as u32).collect(),
+            tables: self.sequences.iter().map(|sequence| sequence.table.clone()).collect(),
             rotations: self.spec.ropes.iter().map(|rope| rope.rotation(&positions, &spans)).collect(),
-            wanted: (0..tokens.len() as u32).collect(),
+            wanted: (0..rows.len() as u32).collect(),
             positions,
         };
-        self.done += tokens.len();
         forward(&mut self.backend, &self.spec, &self.model, &step, &mut self.run);
-        self.backend.read(&self.run.logits, tokens.len()).unwrap()
+        self.backend.read(&self.run.logits, rows.len()).unwrap()
     }
 }
 
@@ -124,29 +145,72 @@ fn argmax(logits: &[f32]) -> u32 {
     best as u32
 }
 
-/// Logits of the whole prompt and of each generated token, against transformers; and the prompt in chunks.
+/// Logits of the whole prompt and of each generated token, against transformers; and the same bits where the prompt
+/// comes in chunks, or has a neighbour.
 fn check<B: Backend>(backend: impl Fn() -> B) {
     for golden in goldens() {
-        let mut session = Session::new(backend(), &golden);
-        let place = format!("{} on {}", golden.name(), session.backend.name());
-        let vocab = session.spec.vocab;
-        let whole = session.feed(&golden.prompt);
-        let off = worst(&whole, &golden.prefill);
-        assert!(off < 1e-3, "{place}: prompt logits are {off} standard deviations off");
-        let mut last = whole[whole.len() - vocab..].to_vec();
-        for (index, &token) in golden.greedy.iter().enumerate() {
-            assert_eq!(argmax(&last), token, "{place}: greedy token {index}");
-            last = session.feed(&[token]);
-            let off = worst(&last, &golden.decode[index * vocab..(index + 1) * vocab]);
-            assert!(off < 1e-3, "{place}: logits after token {index} are {off} standard deviations off");
-        }
-        for chunk in [1, 7] {
-            let mut session = Session::new(backend(), &golden);
+        let place = format!("{} on {}", golden.name(), backend().name());
+        let [prompt, answer] = logits_equal_the_golden(backend(), &golden, &place);
+        let long = if golden.prompt.len() > BLOCK { &[64, 100][..] } else { &[] };
+        for chunk in [1, 7].iter().chain(long) {
+            let mut session = Session::new(backend(), &golden, &[&golden.prompt]);
             let logits: Vec<f32> =
-                golden.prompt.chunks(chunk).flat_map(|tokens| session.feed(tokens)).collect();
-            assert!(logits == whole, "{place}: chunks of {chunk} give other bits than the whole prompt");
+                golden.prompt.chunks(*chunk).flat_map(|tokens| session.feed(tokens)).collect();
+            assert!(logits == prompt, "{place}: chunks of {chunk} give other bits than the whole prompt");
+        }
+        neighbours_change_nothing(&backend, &golden, &[prompt, answer].concat(), &place);
+    }
+}
+
+/// Returns the logits of the prompt and of the answer.
+fn logits_equal_the_golden<B: Backend>(backend: B, golden: &Golden, place: &str) -> [Vec<f32>; 2] {
+    let mut session = Session::new(backend, golden, &[&golden.prompt]);
+    let vocab = session.spec.vocab;
+    let prompt = session.feed(&golden.prompt);
+    let off = worst(&prompt, &golden.prefill);
+    assert!(off < 1e-3, "{place}: prompt logits are {off} standard deviations off");
+    let mut last = prompt[prompt.len() - vocab..].to_vec();
+    let mut answer = Vec::new();
+    for (index, &token) in golden.greedy.iter().enumerate() {
+        assert_eq!(argmax(&last), token, "{place}: greedy token {index}");
+        last = session.feed(&[token]);
+        let off = worst(&last, &golden.decode[index * vocab..(index + 1) * vocab]);
+        assert!(off < 1e-3, "{place}: logits after token {index} are {off} standard deviations off");
+        answer.extend(&last);
+    }
+    [prompt, answer]
+}
+
+/// The golden's sequence and a shorter one, their rows taking turns in one step for the prompts and in one for each
+/// new token: both give the bits that they give alone. `alone` are those of the golden's sequence.
+fn neighbours_change_nothing<B: Backend>(
+    backend: &impl Fn() -> B,
+    golden: &Golden,
+    alone: &[f32],
+    place: &str,
+) {
+    let long = &*golden.prompt;
+    let short: Vec<u32> = long.iter().rev().take(long.len() * 3 / 5).copied().collect();
+    let mut session = Session::new(backend(), golden, &[&short]);
+    let mut short_alone = session.feed(&short);
+    golden.greedy.iter().for_each(|&token| short_alone.extend(session.feed(&[token])));
+
+    let mut session = Session::new(backend(), golden, &[long, &short]);
+    let turns = |(index, &token)| {
+        let neighbour = short.get(index).map(|&token| (1, token));
+        neighbour.into_iter().chain([(0, token)])
+    };
+    let mut steps: Vec<Vec<(usize, u32)>> = vec![long.iter().enumerate().flat_map(turns).collect()];
+    steps.extend(golden.greedy.iter().map(|&token| vec![(0, token), (1, token)]));
+    let mut together: [Vec<f32>; 2] = Default::default();
+    for rows in &steps {
+        let logits = session.step(rows);
+        for (row, (slot, _)) in logits.chunks_exact(session.spec.vocab).zip(rows) {
+            together[*slot].extend(row);
         }
     }
+    assert!(together[0] == *alone, "{place}: a neighbour changes bits");
+    assert!(together[1] == short_alone, "{place}: a longer neighbour changes bits");
 }
 
 fn check_cpu<I: Isa>() {

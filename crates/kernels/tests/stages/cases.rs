@@ -453,19 +453,7 @@ impl Case for Attention {
                 }
             }
         }
-        let count: usize = (0..self.sequences.len()).map(|slot| self.length(slot)).sum();
-        let mut results = vec![0.0; count * self.result_width()];
-        for rows in self.steps() {
-            let row = |&(slot, p): &(usize, usize)| &self.sequences[slot][p * width..(p + 1) * width];
-            let parts = compute(&rows, &rows.iter().flat_map(row).copied().collect::<Vec<_>>(), true);
-            for (index, &(slot, position)) in rows.iter().enumerate() {
-                let result = &mut results[self.result(slot, position)];
-                for (result, part) in result.chunks_exact_mut(out).zip(&parts) {
-                    result.copy_from_slice(&part[index * out..(index + 1) * out]);
-                }
-            }
-        }
-        results
+        self.collect(|rows, values| compute(rows, values, true))
     }
 
     fn bounds(&self) -> Bounded {
@@ -499,6 +487,25 @@ impl Case for Attention {
 }
 
 impl Attention {
+    /// Runs all steps through `compute`, which makes queries, values and attention of some rows, and puts each number
+    /// where [`Self::result`] says.
+    fn collect(&self, mut compute: impl FnMut(&[(usize, usize)], &[f32]) -> [Vec<f32>; 3]) -> Vec<f32> {
+        let (width, out) = (self.width(), self.heads * self.head_dim);
+        let count: usize = (0..self.sequences.len()).map(|slot| self.length(slot)).sum();
+        let mut results = vec![0.0; count * self.result_width()];
+        for rows in self.steps() {
+            let row = |&(slot, p): &(usize, usize)| &self.sequences[slot][p * width..(p + 1) * width];
+            let parts = compute(&rows, &rows.iter().flat_map(row).copied().collect::<Vec<_>>());
+            for (index, &(slot, position)) in rows.iter().enumerate() {
+                let result = &mut results[self.result(slot, position)];
+                for (result, part) in result.chunks_exact_mut(out).zip(&parts) {
+                    result.copy_from_slice(&part[index * out..(index + 1) * out]);
+                }
+            }
+        }
+        results
+    }
+
     /// Query, key and value heads of one position.
     fn bounded_heads(&self, slot: usize, position: usize) -> Vec<Bounded> {
         let row = &self.sequences[slot][position * self.width()..][..self.width()];

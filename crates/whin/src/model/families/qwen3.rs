@@ -97,7 +97,8 @@ fn attention(config: &mut Fields<'_>) -> Attention {
     }
 }
 
-/// The names of transformers' `ACT2FN` that can be computed. Left out are those that clip or that have parameters.
+/// The names of transformers' `ACT2FN` that can be computed. Left out are prelu and xielu, which have
+/// trained parameters.
 const ACTIVATIONS: &[(&str, Activation)] = &[
     ("silu", Activation::Silu),
     ("swish", Activation::Silu),
@@ -109,13 +110,17 @@ const ACTIVATIONS: &[(&str, Activation)] = &[
     ("gelu_pytorch_tanh", Activation::GeluTanh),
     ("gelu_python_tanh", Activation::GeluTanh),
     ("quick_gelu", Activation::GeluSigmoid),
+    ("gelu_10", Activation::GeluClipped),
     ("relu", Activation::Relu),
     ("relu2", Activation::ReluSquared),
     ("relu6", Activation::Relu6),
+    ("leaky_relu", Activation::LeakyRelu),
     ("sigmoid", Activation::Sigmoid),
     ("tanh", Activation::Tanh),
     ("mish", Activation::Mish),
     ("hardswish", Activation::HardSwish),
+    ("laplace", Activation::Laplace),
+    ("sqrtsoftplus", Activation::SqrtSoftplus),
     ("linear", Activation::Identity),
 ];
 

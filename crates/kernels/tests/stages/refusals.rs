@@ -1,0 +1,91 @@
+//! Threads write to parts of rows whose borders follow from shapes: one that does not fit must stop the stage before
+//! two threads get the same number.
+
+#![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use whin_kernels::cpu::Cpu;
+use whin_kernels::cpu::isa::scalar::Scalar;
+use whin_kernels::{
+    Activation, Attend, Backend, CacheShape, Gated, Project, Qkv, RmsNorm, Rotation, Step, WeightKind,
+};
+
+use crate::cases::EPS;
+
+fn refused(what: &str, run: impl FnOnce(&mut Cpu<Scalar>)) {
+    let mut cpu = Cpu::new(2).unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| run(&mut cpu))).is_err(), "{what} went through");
+}
+
+fn step() -> Step {
+    Step {
+        tokens: vec![0; 2],
+        positions: vec![0, 1],
+        slots: vec![0; 2],
+        tables: vec![vec![0]],
+        rotations: vec![Rotation::default()],
+        wanted: vec![0],
+    }
+}
+
+/// A cache of one layer with two heads of eight numbers.
+fn state(cpu: &mut Cpu<Scalar>) -> <Cpu<Scalar> as Backend>::State {
+    let mut state = cpu.state(&CacheShape { layers: vec![(2, 8)] }).unwrap();
+    cpu.grow(&mut state, 1).unwrap();
+    state
+}
+
+#[test]
+fn attend() {
+    let attend = |cpu: &mut Cpu<Scalar>, heads: usize, kv_heads: usize, (q, y): (usize, usize)| {
+        let state = state(cpu);
+        let (q, mut y) = (cpu.rows(4, q).unwrap(), cpu.rows(4, y).unwrap());
+        let args = Attend { layer: 0, heads, kv_heads, head_dim: 8, scale: 1.0, window: None };
+        cpu.attend(&args, &step(), &q, &state, &mut y);
+    };
+    attend(&mut Cpu::new(2).unwrap(), 4, 2, (32, 32));
+    refused("a narrow result", |cpu| attend(cpu, 4, 2, (32, 24)));
+    refused("a wide result", |cpu| attend(cpu, 4, 2, (32, 40)));
+    refused("narrow queries", |cpu| attend(cpu, 4, 2, (24, 32)));
+    refused("more key-value heads than the cache has", |cpu| attend(cpu, 4, 4, (32, 32)));
+    refused("heads that do not divide", |cpu| attend(cpu, 5, 2, (40, 40)));
+}
+
+#[test]
+fn qkv() {
+    let qkv = |cpu: &mut Cpu<Scalar>,
+               heads: usize,
+               kv_heads: usize,
+               outputs: usize,
+               (x, q): (usize, usize)| {
+        let mut state = state(cpu);
+        let (x, mut q) = (cpu.rows(4, x).unwrap(), cpu.rows(4, q).unwrap());
+        let weight = &cpu.weight(WeightKind::F32, outputs, 16).unwrap();
+        let norm = RmsNorm { weight: &vec![1.0; 16], eps: EPS };
+        let (bias, q_norm, k_norm) = (None, None, None);
+        let args =
+            Qkv { layer: 0, heads, kv_heads, head_dim: 8, norm, weight, bias, q_norm, k_norm, rotation: 0 };
+        cpu.qkv(&args, &step(), &x, &mut state, &mut q);
+    };
+    qkv(&mut Cpu::new(2).unwrap(), 4, 2, 64, (16, 32));
+    refused("a projection with too few outputs", |cpu| qkv(cpu, 4, 2, 40, (16, 32)));
+    refused("queries of another width", |cpu| qkv(cpu, 4, 2, 64, (16, 40)));
+    refused("rows of another width", |cpu| qkv(cpu, 4, 2, 64, (8, 32)));
+    refused("another number of key-value heads", |cpu| qkv(cpu, 4, 1, 48, (16, 32)));
+}
+
+#[test]
+fn products() {
+    refused("a gate of another width", |cpu| {
+        let (x, mut h) = (cpu.rows(2, 16).unwrap(), cpu.rows(2, 12).unwrap());
+        let weight = &cpu.weight(WeightKind::Bf16, 32, 16).unwrap();
+        let norm = RmsNorm { weight: &vec![1.0; 16], eps: EPS };
+        cpu.gated(&Gated { norm, weight, activation: Activation::Silu }, &step(), &x, &mut h);
+    });
+    refused("a sum of another width", |cpu| {
+        let (h, mut x) = (cpu.rows(2, 16).unwrap(), cpu.rows(2, 12).unwrap());
+        let weight = &cpu.weight(WeightKind::Int8, 32, 16).unwrap();
+        cpu.project_add(&Project { weight, bias: None }, &step(), &h, &mut x);
+    });
+}
