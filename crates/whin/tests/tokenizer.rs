@@ -262,6 +262,9 @@ fn parts_that_no_tokenizer_needs_are_refused_unread() {
     assert!(refused(json.as_bytes()).contains("added tokens of"));
     let json = format!(r#"{{"version":"1.0","model":{{"type":"Unigram","vocab":[["{long}",0.0]]}}}}"#);
     assert!(refused(json.as_bytes()).contains("pieces of"));
+    let deep = "x".repeat(1 << 20);
+    let json = format!(r#"{{"version":"1.0","model":{{"type":"Unigram","vocab":[["{deep}",0.0]]}}}}"#);
+    assert!(refused(json.as_bytes()).contains("a piece of 1048576 bytes"));
     let json = format!("{{{}\"version\":\"1.0\"}}", " ".repeat(64 << 20));
     assert!(refused(json.as_bytes()).contains("at most 67108864 are read"));
 }

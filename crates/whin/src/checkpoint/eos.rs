@@ -101,8 +101,11 @@ fn tokenizer_end(source: &Source, vocab: usize) -> Result<Option<u32>> {
     Ok(None)
 }
 
+/// An end token's name, and its id where that is known.
+type NamedEnd<'a> = (Cow<'a, str>, Option<u32>);
+
 /// The name of the end token in a `tokenizer_config.json`, with its id where the file lists its added tokens.
-fn named_end(json: &[u8]) -> Result<Option<(Cow<'_, str>, Option<u32>)>, String> {
+fn named_end(json: &[u8]) -> Result<Option<NamedEnd<'_>>, String> {
     #[derive(Deserialize)]
     struct Config<'a> {
         #[serde(borrow)]

@@ -47,7 +47,7 @@ impl Tokenizer {
     /// it declares; `unsupported_architecture` if its decoder cannot be streamed.
     pub fn from_bytes(json: &[u8], origin: &str) -> Result<Self> {
         let invalid = |why: String| Error::new(ErrorKind::InvalidCheckpoint, format!("{origin}: {why}"));
-        let declared = outline::check(json).map_err(|why| invalid(why))?;
+        let declared = outline::check(json).map_err(invalid)?;
         let mut inner = guarded(|| tokenizers::Tokenizer::from_bytes(json))
             .map_err(|why| invalid(format!("is not a tokenizer: {why}")))?;
         switch_off_training_aids(&mut inner).map_err(|why| invalid(why.to_string()))?;

@@ -23,6 +23,9 @@ const MOST_MODEL_VALUES: usize = 4 << 20;
 /// Bytes of the pieces of a Unigram vocabulary, which become a tree with a table at each byte.
 const LONGEST_PIECES: usize = 8 << 20;
 
+/// Bytes of a single such piece: the tree is as deep, and is freed by recursion.
+const LONGEST_PIECE: usize = 1024;
+
 /// JSON values in the list of added tokens, nine for each; the most known are some 600,000.
 const MOST_ADDED_VALUES: usize = 1 << 20;
 
@@ -109,9 +112,12 @@ pub(super) fn check(json: &[u8]) -> Result<Vec<DeclaredToken>, String> {
             .map_err(|error| format!("is not a tokenizer: model: {error}"))?;
         // Only Unigram has a list, of pieces and their scores.
         if let Some(vocab) = model.vocab.filter(|vocab| vocab.get().starts_with('[')) {
-            let text = measure("model", vocab, MOST_MODEL_VALUES)?;
+            let Size { text, longest, .. } = measure("model", vocab, MOST_MODEL_VALUES)?;
             if text > LONGEST_PIECES {
                 return Err(format!("has pieces of {text} bytes; at most {LONGEST_PIECES} are read"));
+            }
+            if longest > LONGEST_PIECE {
+                return Err(format!("has a piece of {longest} bytes; at most {LONGEST_PIECE} are read"));
             }
         }
     }
@@ -124,18 +130,19 @@ pub(crate) fn added_token(json: &[u8], content: &str) -> Result<Option<u32>, Str
     Ok(tokens.iter().find(|token| token.content == content).map(|token| token.id))
 }
 
-/// Reads a part of the file, of at most so many values, and gives the bytes of its strings.
-fn measure(name: &str, part: &RawValue, most: usize) -> Result<usize, String> {
-    let mut size = Size { values: 0, text: 0, most };
+/// Reads a part of the file, of at most so many values, and gives its size.
+fn measure(name: &str, part: &RawValue, most: usize) -> Result<Size, String> {
+    let mut size = Size { values: 0, text: 0, longest: 0, most };
     Measure(&mut size)
         .deserialize(&mut serde_json::Deserializer::from_str(part.get()))
         .map_err(|error| format!("is not a tokenizer: {name}: {error}"))?;
-    Ok(size.text)
+    Ok(size)
 }
 
 struct Size {
     values: usize,
-    text: usize,
+    text: usize,    // bytes of all strings
+    longest: usize, // bytes of the longest string
     most: usize,
 }
 
@@ -147,6 +154,7 @@ impl Measure<'_> {
     fn count<E: serde::de::Error>(&mut self, text: usize) -> Result<(), E> {
         self.0.values += 1;
         self.0.text += text;
+        self.0.longest = self.0.longest.max(text);
         match self.0.values > self.0.most {
             true => Err(E::custom(format!("more than {} values", self.0.most))),
             false => Ok(()),
