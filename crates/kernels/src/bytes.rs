@@ -17,8 +17,8 @@ enum Kind {
 }
 
 impl Bytes {
-    /// Maps a regular file. It must not be shortened by others while the map lives: on most systems a program that
-    /// reads past the new end is stopped by a signal.
+    /// Maps a regular file, shared with whoever else has it open. Nobody may change or shorten it while the map lives:
+    /// changes would show through, and on most systems a program that reads past the new end is stopped by a signal.
     ///
     /// # Errors
     /// Those of opening and mapping; also when `path` is no regular file.
@@ -31,7 +31,8 @@ impl Bytes {
         if file.metadata()?.len() == 0 {
             return Ok(Self(Kind::Owned(Vec::new())));
         }
-        // SAFETY: the map is private and read-only; that the file keeps its length is the documented condition.
+        // SAFETY: the map is shared and read-only, so this program cannot change it; that nobody else changes or
+        // shortens the file while it is mapped is the documented condition.
         let map = unsafe { Mmap::map(&file)? };
         Ok(Self(Kind::Mapped(map)))
     }
@@ -50,8 +51,9 @@ impl Bytes {
             && range.end <= map.len()
         {
             let len = range.end - range.start;
-            // SAFETY: for a private read-only map of a file this drops clean pages, which the next access reads
-            // anew from the file; no byte changes. A failure leaves the pages where they are, which is harmless.
+            // SAFETY: a shared read-only map of a file has only clean pages of that file, and those are what this
+            // drops; the next access reads them anew from the file, which is unchanged as `map` demands. A failure
+            // leaves the pages where they are, which is harmless.
             let _ =
                 unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, len) };
         }

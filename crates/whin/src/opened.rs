@@ -7,7 +7,7 @@ use crate::Result;
 use crate::checkpoint::{Source, Tensors, end_tokens};
 use crate::model::spec::Spec;
 use crate::model::{Plan, config};
-use crate::tokenizer::{Tokenizer, eos_from_tokenizer_config};
+use crate::tokenizer::Tokenizer;
 use crate::{Error, ErrorKind};
 
 /// An opened checkpoint. Clones share it.
@@ -17,13 +17,14 @@ pub struct Checkpoint(Arc<Parts>);
 struct Parts {
     source: Source,
     spec: Spec,
-    end_tokens: Vec<u32>,
+    end_tokens: Arc<[u32]>,
     tokenizer: OnceLock<Tokenizer>,
     loading: Mutex<()>,
 }
 
 impl Checkpoint {
-    /// Opens a folder, or the built-in demo model where `path` is none, and reads its `config.json`.
+    /// Opens a folder, or the built-in demo model where `path` is none, and reads its `config.json` and its
+    /// end tokens.
     ///
     /// # Errors
     /// [`CheckpointNotFound`](ErrorKind::CheckpointNotFound), [`InvalidCheckpoint`](ErrorKind::InvalidCheckpoint),
@@ -33,7 +34,7 @@ impl Checkpoint {
         let source = Source::open(path)?;
         let config = source.read("config.json")?.ok_or_else(|| missing(&source, "config.json"))?;
         let spec = config::read(&config)?;
-        let end_tokens = end_tokens(&source, &spec)?;
+        let end_tokens = end_tokens(&source, &spec)?.into();
         let parts = Parts { source, spec, end_tokens, tokenizer: OnceLock::new(), loading: Mutex::new(()) };
         Ok(Self(Arc::new(parts)))
     }
@@ -89,20 +90,10 @@ impl Checkpoint {
         Ok(parts.tokenizer.get_or_init(|| tokenizer))
     }
 
-    /// The tokens after which a text ends: those of `generation_config.json`, of `config.json` and, once the
-    /// tokenizer has been read, of `tokenizer_config.json`, which names its by text.
+    /// The tokens after which a text ends: those of `generation_config.json`, `config.json` and
+    /// `tokenizer_config.json`, settled when the checkpoint was opened.
     pub fn end_tokens(&self) -> Arc<[u32]> {
-        let parts = &*self.0;
-        let mut ends = parts.end_tokens.clone();
-        if let Some(tokenizer) = parts.tokenizer.get()
-            && let Ok(Some(config)) = parts.source.read("tokenizer_config.json")
-            && let Some(name) = eos_from_tokenizer_config(&config)
-            && let Some(id) = tokenizer.token_to_id(&name)
-            && !ends.contains(&id)
-        {
-            ends.push(id);
-        }
-        ends.into()
+        self.0.end_tokens.clone()
     }
 }
 

@@ -143,6 +143,7 @@ pub struct Sampler {
     /// there are penalties.
     seen: HashMap<u32, u32>,
     random: ChaCha8Rng,
+    n_prompt: usize,
     step: u64,
 }
 
@@ -158,7 +159,7 @@ impl Sampler {
         } else {
             HashMap::new()
         };
-        Self { sampling, seen, random, step: 0 }
+        Self { sampling, seen, random, n_prompt: prompt_ids.len(), step: 0 }
     }
 
     /// As [`Sampling::is_greedy`].
@@ -186,7 +187,7 @@ impl Sampler {
 
         let best = draw::largest(logits);
         if best == f32::NEG_INFINITY {
-            let message = format!("step {}: the mask leaves no token to choose", self.step);
+            let message = format!("the mask leaves no token to choose for position {}", self.position());
             return Err(Error::new(ErrorKind::InvalidArguments, message));
         }
         let token = if self.sampling.takes_the_best() {
@@ -212,9 +213,22 @@ impl Sampler {
         }
     }
 
+    /// The place in the text, counted from 0, of the token that comes next.
+    fn position(&self) -> u64 {
+        self.n_prompt as u64 + self.step
+    }
+
     fn check(&self, logits: &[f32]) -> Result<()> {
         let failed = |what: String| {
-            Error::new(ErrorKind::DeviceFailed, format!("step {}: {what}; no token can be chosen", self.step))
+            let position = self.position();
+            Error::new(
+                ErrorKind::DeviceFailed,
+                format!(
+                    "the logits for position {position} have no finite maximum ({what}): a weight of the checkpoint is \
+                     infinite, not a number, or so large that sums overflow, or the device is faulty; see what \
+                     --device reference gives"
+                ),
+            )
         };
         if !draw::all_below_infinity(logits) {
             let broken = |logit: f32| logit.is_nan() || logit == f32::INFINITY;

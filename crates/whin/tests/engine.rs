@@ -224,3 +224,21 @@ fn logprobs_are_those_of_the_model_whatever_changes_the_choice() {
     assert_eq!(forced.top, plain.top);
     assert!((plain.top[0].1 - plain.logprob).abs() < 1e-6 && forced.logprob < plain.logprob);
 }
+
+#[test]
+fn end_tokens_do_not_depend_on_whether_the_tokenizer_was_read() {
+    let from = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/seedling");
+    let folder = tempfile::TempDir::new().unwrap();
+    for name in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(from.join(name), folder.path().join(name)).unwrap();
+    }
+    let config = std::fs::read(from.join("config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+    config["eos_token_id"] = serde_json::Value::Null;
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    let checkpoint = whin::Checkpoint::open(Some(folder.path())).unwrap();
+    let before = checkpoint.end_tokens();
+    let id = checkpoint.tokenizer().unwrap().token_to_id("<|im_end|>").unwrap();
+    assert_eq!(*before, [id]);
+    assert_eq!(checkpoint.end_tokens(), before);
+}

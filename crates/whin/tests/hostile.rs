@@ -132,8 +132,9 @@ fn places_that_do_not_fit() {
     bad(&file(&header(&[("w", "F32", &[2], [0, 4])]), &[0; 4]), "takes 8");
     bad(&file(&header(&[("w", "BF16", &[3], [0, 4])]), &[0; 4]), "takes 6");
     bad(&file(&header(&[("w", "F4", &[3], [0, 2])]), &[0; 2]), "no whole number");
-    bad(&file(&header(&[("w", "F32", &[1 << 32, 1 << 32], [0, 0])]), b""), "no whole number");
-    bad(&file(&header(&[("w", "F32", &[u64::MAX, 2], [0, 4])]), &[0; 4]), "no whole number");
+    bad(&file(&header(&[("w", "F32", &[1 << 32, 1 << 32], [0, 0])]), b""), "overflows");
+    bad(&file(&header(&[("w", "F32", &[1 << 32, 1 << 32, 1 << 32], [0, 4])]), &[0; 4]), "overflows");
+    bad(&file(&header(&[("w", "F32", &[u64::MAX, 2], [0, 4])]), &[0; 4]), "overflows");
     bad(&file("{}", &[0; 4]), "end at 0");
     bad(&file(&pair([0, 4], [4, 8]).replace("\"b\"", "\"a\""), &[0; 8]), "\"a\" twice");
 }
@@ -266,6 +267,24 @@ fn an_index_that_is_broken_is_named() {
     ] {
         let folder = folder(&[(INDEX, json.as_bytes())]);
         refused(open(folder.path()), ErrorKind::InvalidCheckpoint, &[INDEX]);
+    }
+}
+
+#[test]
+fn an_index_of_absurdly_many_files_or_tensors_is_refused_before_any_is_looked_at() {
+    let file = |tensors: usize, files: usize| {
+        let entries = (0..tensors).map(|i| format!(r#""t{i}":"f{}""#, i % files));
+        format!(r#"{{"weight_map":{{{}}}}}"#, entries.collect::<Vec<_>>().join(","))
+    };
+    for (tensors, files, part) in [
+        (10_001, 10_001, "names 10001 files; at most 10000"),
+        (200_001, 1, "more than 200000 tensors"),
+        (1_000_000, 1_000_000, "more than 200000 tensors"),
+    ] {
+        let folder = folder(&[(INDEX, file(tensors, files).as_bytes())]);
+        let start = Instant::now();
+        refused(open(folder.path()), ErrorKind::InvalidCheckpoint, &[INDEX, part]);
+        assert!(start.elapsed() < Duration::from_secs(2), "took {:?}", start.elapsed());
     }
 }
 

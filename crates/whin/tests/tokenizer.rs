@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use whin::ErrorKind;
-use whin::tokenizer::{TextStream, Tokenizer, eos_from_tokenizer_config};
+use whin::tokenizer::{TextStream, Tokenizer};
 
 const SEEDLING: &[u8] = include_bytes!("../../../models/seedling/tokenizer.json");
 const METASPACE: &[u8] = include_bytes!("fixtures/metaspace-tokenizer.json");
@@ -232,7 +232,7 @@ fn ids_that_cannot_be_kept_are_errors() {
     file["added_tokens"][0]["id"] = json!(6_200);
     assert!(refused(file.to_string().as_bytes()).contains("<|endoftext|>"));
 
-    for id in [1_u32 << 24, u32::MAX] {
+    for id in [1_u32 << 21, u32::MAX] {
         let model = json!({"type": "WordLevel", "vocab": {"absurd": id, "u": 0}, "unk_token": "u"});
         let file = json!({"version": "1.0", "model": model}).to_string();
         assert!(refused(file.as_bytes()).contains(&id.to_string()));
@@ -240,12 +240,48 @@ fn ids_that_cannot_be_kept_are_errors() {
 }
 
 #[test]
-fn end_of_text_from_the_tokenizer_config() {
-    let eos = |json: &str| eos_from_tokenizer_config(json.as_bytes());
-    assert_eq!(eos(r#"{"eos_token": "<|im_end|>"}"#).as_deref(), Some("<|im_end|>"));
-    assert_eq!(eos(r#"{"eos_token": {"content": "</s>", "special": true}}"#).as_deref(), Some("</s>"));
-    for none in ["", "{", "[]", "{}", r#"{"eos_token": null}"#, r#"{"eos_token": {}}"#, r#"{"eos_token": 3}"#]
-    {
-        assert_eq!(eos(none), None, "{none}");
+fn parts_that_no_tokenizer_needs_are_refused_unread() {
+    let zeros = |count: usize| "0,".repeat(count) + "0";
+    let some = zeros(20_000);
+    for part in ["normalizer", "pre_tokenizer", "post_processor", "decoder", "truncation", "padding"] {
+        let json =
+            format!(r#"{{"version":"1.0","{part}":{{"type":"ByteLevel","x":[{some}]}},"model":{{}}}}"#);
+        assert!(refused(json.as_bytes()).contains(&format!("{part}: more than 16384 values")));
+        let json = format!(r#"{{"{part}":{{"type":"{}"}}}}"#, "x".repeat(2 << 20));
+        assert!(refused(json.as_bytes()).contains("at most 1048576 are read"));
+    }
+    let many = zeros(5 << 20);
+    for model in ["\"vocab\":[", "\"vocab\":{},\"merges\":[", "\"x\":["] {
+        let json = format!(r#"{{"version":"1.0","model":{{"type":"BPE",{model}{many}]}}}}"#);
+        assert!(refused(json.as_bytes()).contains("model: more than 4194304 values"));
+    }
+    let json = format!(r#"{{"version":"1.0","added_tokens":[{{"id":0,"content":"","x":[{many}]}}]}}"#);
+    assert!(refused(json.as_bytes()).contains("added_tokens: more than"));
+    let long = "x".repeat(9 << 20);
+    let json = format!(r#"{{"version":"1.0","added_tokens":[{{"id":0,"content":"{long}"}}]}}"#);
+    assert!(refused(json.as_bytes()).contains("added tokens of"));
+    let json = format!(r#"{{"version":"1.0","model":{{"type":"Unigram","vocab":[["{long}",0.0]]}}}}"#);
+    assert!(refused(json.as_bytes()).contains("pieces of"));
+    let deep = "x".repeat(1 << 20);
+    let json = format!(r#"{{"version":"1.0","model":{{"type":"Unigram","vocab":[["{deep}",0.0]]}}}}"#);
+    assert!(refused(json.as_bytes()).contains("a piece of 1048576 bytes"));
+    let json = format!("{{{}\"version\":\"1.0\"}}", " ".repeat(64 << 20));
+    assert!(refused(json.as_bytes()).contains("at most 67108864 are read"));
+}
+
+#[test]
+fn a_text_that_the_pattern_gives_up_on_is_the_fault_of_the_text() {
+    let mut file: Value = serde_json::from_slice(SEEDLING).unwrap();
+    file["pre_tokenizer"] = json!({"type": "Split", "pattern": {"Regex": "(a*)*(a*)*(a*)*c"},
+                                   "behavior": "Isolated", "invert": false});
+    let tokenizer = from_json(&file).unwrap();
+    assert_eq!(tokenizer.decode(&tokenizer.encode("aac").unwrap(), true), "aac");
+    let blanks = format!("{}a", " ".repeat(12_000_000));
+    for (tokenizer, text) in [(tokenizer, format!("{}bc", "a".repeat(1000))), (seedling(), blanks)] {
+        let error = tokenizer.encode(&text).map(|ids| ids.len()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArguments, "{error}");
+        for part in ["retry-limit-in-match", "tokenizer.json", "shorten the text"] {
+            assert!(error.to_string().contains(part), "{error}");
+        }
     }
 }

@@ -157,6 +157,50 @@ fn tokenizers_that_make_their_reader_panic() {
 }
 
 #[test]
+fn end_tokens_that_are_only_named() {
+    let folder = Folder::fixture("base");
+    let inspect = |folder: &Folder| whin(["inspect", folder.path(), "--json"]).succeeded();
+    let named = r#"{"eos_token": "<end>", "added_tokens_decoder": {"77": {"content": "<end>"}}}"#;
+    folder.write("tokenizer_config.json", named);
+    folder.write("tokenizer.json", "{");
+    let clean = inspect(&folder);
+    assert_eq!(clean.json()["end_tokens"], json!([77]));
+    assert!(!clean.stderr.contains("warning"), "{clean:?}");
+    // Without the list the broken tokenizer is asked, and cannot say; ids run all the same.
+    folder.write("tokenizer_config.json", r#"{"eos_token": "<end>"}"#);
+    for broken in [true, false] {
+        if !broken {
+            folder.remove("tokenizer.json");
+        }
+        let run = whin(["run", "-m", folder.path(), "--prompt-ids", IDS, "-n", "2"]);
+        for outcome in [inspect(&folder), run] {
+            assert_eq!(outcome.code, Some(0), "{outcome:?}");
+            let warned =
+                outcome.stderr.lines().filter(|line| line.starts_with("warning: tokenizer_config.json"));
+            assert_eq!(warned.filter(|line| line.contains("<end>")).count(), 1, "{outcome:?}");
+        }
+        assert_eq!(inspect(&folder).json()["end_tokens"], json!([]));
+    }
+    for (text, part) in [("{", "broken"), (r#"{"eos_token": 3}"#, "eos_token 3")] {
+        folder.write("tokenizer_config.json", text);
+        broken_file(&folder, "tokenizer_config.json", part);
+    }
+    for (name, length) in [("config.json", 1), ("tokenizer_config.json", 16), ("generation_config.json", 1)] {
+        let folder = Folder::fixture("base");
+        folder.write(name, " ".repeat((length << 20) + 1));
+        broken_file(&folder, name, "longer than");
+    }
+    folder.remove("tokenizer_config.json");
+    fs::create_dir(folder.file("tokenizer_config.json")).unwrap();
+    broken_file(&folder, "tokenizer_config.json", "is a folder");
+}
+
+#[track_caller]
+fn broken_file(folder: &Folder, name: &str, part: &str) {
+    broken(folder, "invalid_checkpoint", &[name, part]);
+}
+
+#[test]
 fn weights_that_are_no_numbers() {
     let name = "model.layers.1.mlp.down_proj.weight";
     let folder = Folder::fixture("base");
@@ -189,7 +233,11 @@ fn a_single_logit_that_is_no_number() {
     for device in ["cpu", "cpu:scalar", "reference"] {
         let run = ["run", "-m", folder.path(), "--prompt-ids", IDS, "--weights", "bf16", "--device", device];
         refused(run, "device_failed", &["NaN"]);
-        refused([&run[..], &["--temperature", "1"]].concat(), "device_failed", &["token 50 is NaN"]);
+        refused(
+            [&run[..], &["--temperature", "1"]].concat(),
+            "device_failed",
+            &["position 6", "token 50 is NaN", "--device reference"],
+        );
     }
 }
 

@@ -13,7 +13,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 /// Longer headers are refused, as the format demands.
 const LONGEST: u64 = 100_000_000;
 /// More tensors than any model has; keeps a hostile header from costing more than its own bytes.
-const MOST_TENSORS: usize = 200_000;
+pub(super) const MOST_TENSORS: usize = 200_000;
 const MOST_DIMENSIONS: usize = 16;
 /// Longer names, of tensors or files, belong to no model and would flood messages.
 pub(super) const LONGEST_NAME: usize = 4096;
@@ -119,9 +119,8 @@ fn check_places(entries: &mut [Entry], data: usize, offset: usize) -> Result<(),
             let what = if entry.start < covered { "overlaps the one before it" } else { "leaves a hole" };
             return Err(format!("places tensor {name:?} at byte {}, which {what} ({covered})", entry.start));
         }
-        let size = size(entry.dtype, shape).ok_or_else(|| {
-            format!("gives tensor {name:?} the shape {shape:?}, which is no whole number of bytes")
-        })?;
+        let size = size(entry.dtype, shape)
+            .map_err(|what| format!("gives tensor {name:?} the shape {shape:?}, {what}"))?;
         if (entry.end - entry.start) as u64 != size {
             return Err(format!(
                 "gives tensor {name:?} {} bytes; {} of {shape:?} takes {size}",
@@ -139,11 +138,12 @@ fn check_places(entries: &mut [Entry], data: usize, offset: usize) -> Result<(),
     }
 }
 
-/// Bytes of a tensor; none where that overflows or is not whole.
-fn size(dtype: &str, shape: &[usize]) -> Option<u64> {
-    let (_, bits) = TYPES.iter().find(|(name, _)| *name == dtype)?;
-    let bits = shape.iter().try_fold(*bits, |product, dim| product.checked_mul(*dim as u64))?;
-    bits.is_multiple_of(8).then_some(bits / 8)
+/// Bytes of a tensor, or why its shape has no such number.
+fn size(dtype: &str, shape: &[usize]) -> Result<u64, &'static str> {
+    let (_, bits) = TYPES.iter().find(|(name, _)| *name == dtype).ok_or("of an unknown type")?;
+    let bits = shape.iter().try_fold(*bits, |product, dim| product.checked_mul(*dim as u64));
+    let bits = bits.ok_or("whose size overflows: more bits than 64 bits can count")?;
+    bits.is_multiple_of(8).then_some(bits / 8).ok_or("which is no whole number of bytes")
 }
 
 /// Reads the whole header without keeping anything of it but the entries.

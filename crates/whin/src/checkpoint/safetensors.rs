@@ -1,13 +1,15 @@
 //! The tensors of a checkpoint, in one file or many. Gives each to whoever claims it, once. Knows no model.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use whin_kernels::bytes::Bytes;
 use whin_kernels::{Dtype, Tensor};
 
-use super::header::{self, Entry, LONGEST_NAME};
+use super::header::{self, Entry, LONGEST_NAME, MOST_TENSORS};
 use super::source::Source;
 use crate::{Error, ErrorKind, Result};
 
@@ -15,7 +17,10 @@ const INDEX: &str = "model.safetensors.index.json";
 const SINGLE: &str = "model.safetensors";
 
 /// No model comes near this; a longer index could only be meant to cost memory.
-const LONGEST_INDEX: usize = 64 << 20;
+const LONGEST_INDEX: usize = 32 << 20;
+
+/// More files than any checkpoint has; each one that is named costs a look at the folder.
+const MOST_FILES: usize = 10_000;
 
 /// More problems than this are counted, not listed.
 const MOST_LISTED: usize = 20;
@@ -61,6 +66,13 @@ impl Tensors {
         let mut files: Vec<String> = index.values().cloned().collect();
         files.sort();
         files.dedup();
+        if files.len() > MOST_FILES {
+            let index = source.describe(INDEX);
+            return Err(invalid(format!(
+                "{index} names {} files; at most {MOST_FILES} are read; fetch the file again",
+                files.len()
+            )));
+        }
         if files.is_empty() {
             files.push(SINGLE.to_owned());
         }
@@ -268,6 +280,7 @@ fn require_same(a: &Place, b: &Place) -> Result<()> {
 fn parse_index(source: &Source, json: &[u8]) -> Result<BTreeMap<String, String>> {
     #[derive(Deserialize)]
     struct Index {
+        #[serde(deserialize_with = "weight_map")]
         weight_map: BTreeMap<String, String>,
     }
     let broken = |what: String| invalid(format!("{} {what}; fetch the file again", source.describe(INDEX)));
@@ -283,6 +296,30 @@ fn parse_index(source: &Source, json: &[u8]) -> Result<BTreeMap<String, String>>
         return Err(broken(format!("holds a name of more than {LONGEST_NAME} bytes")));
     }
     Ok(index.weight_map)
+}
+
+/// A map of at most [`MOST_TENSORS`] entries.
+fn weight_map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    struct WeightMap;
+    impl<'de> Visitor<'de> for WeightMap {
+        type Value = BTreeMap<String, String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object from tensors to files")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut files = BTreeMap::new();
+            while let Some((tensor, file)) = map.next_entry()? {
+                files.insert(tensor, file);
+                if files.len() > MOST_TENSORS {
+                    return Err(A::Error::custom(format!("more than {MOST_TENSORS} tensors")));
+                }
+            }
+            Ok(files)
+        }
+    }
+    deserializer.deserialize_map(WeightMap)
 }
 
 /// Maps `files`, or tells all that are missing with a tensor that each should hold.

@@ -8,7 +8,7 @@ use super::spec::Spec;
 use crate::{Error, ErrorKind, Result};
 
 /// No config comes near this; a longer one could only be meant to cost memory.
-const LONGEST: usize = 16 << 20;
+const LONGEST: usize = 1 << 20;
 
 /// More problems than this are counted, not listed.
 const MOST_LISTED: usize = 50;

@@ -225,6 +225,12 @@ fn numbers_that_are_none_fail_the_step() {
         assert!(message.contains("token 2"), "{message}");
         assert!(sampler(Sampling::default()).sample(&mut [broken], None).is_err());
     }
+    let mut later = Sampler::new(Sampling::default(), 7, &[4, 5, 6], 0);
+    later.accept(7);
+    let message = later.sample(&mut [1.0, f32::NAN], None).unwrap_err().to_string();
+    for part in ["position 4", "token 1 is NaN", "--device reference"] {
+        assert!(message.contains(part), "{message}");
+    }
     assert_eq!(failure(&mut [NONE; 3], None).unwrap_err().0, ErrorKind::DeviceFailed);
     assert_eq!(failure(&mut [], None).unwrap_err().0, ErrorKind::DeviceFailed);
     assert_eq!(failure(&mut [1.0, NONE], Some(&[0b10])).unwrap_err().0, ErrorKind::InvalidArguments);

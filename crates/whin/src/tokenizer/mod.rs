@@ -4,26 +4,24 @@
 //! padded, hostile files become errors, and ids become bytes first and text last. It knows nothing of
 //! chat templates or of models.
 
+mod outline;
 mod pieces;
 mod stream;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde_json::Value;
 use tokenizers::models::ModelWrapper;
 
 use crate::{Error, ErrorKind, Result};
+use outline::DeclaredToken;
+pub(crate) use outline::added_token;
 use pieces::Pieces;
 pub use stream::TextStream;
 
-/// The largest `tokenizer.json` that is read. The largest known ones have some 40 MB.
-const MAX_FILE_BYTES: usize = 256 << 20;
-
-/// One more than the largest id that is believed. The largest known vocabularies have some 262,000 ids;
+/// One more than the largest id that is believed. The largest known vocabularies have some 900,000 ids;
 /// without a limit a single absurd id would make the tables below eat all memory.
-const MAX_IDS: usize = 1 << 24;
+const MAX_IDS: usize = 1 << 21;
 
 /// A checkpoint's tokenizer. Clones are cheap and share everything.
 #[derive(Clone)]
@@ -38,22 +36,6 @@ struct Shared {
     origin: String,
 }
 
-/// The parts of `tokenizer.json` that are looked at before the `tokenizers` crate sees the file.
-#[derive(Deserialize)]
-struct Outline {
-    #[serde(default)]
-    added_tokens: Vec<DeclaredToken>,
-    // Read only so that a broken decoder is an error here: the crate panics on it.
-    #[serde(default, rename = "decoder")]
-    _decoder: Value,
-}
-
-#[derive(Deserialize)]
-struct DeclaredToken {
-    id: u32,
-    content: String,
-}
-
 impl Tokenizer {
     /// Reads the bytes of a `tokenizer.json`; `origin` is the file's name for error messages.
     ///
@@ -65,17 +47,13 @@ impl Tokenizer {
     /// it declares; `unsupported_architecture` if its decoder cannot be streamed.
     pub fn from_bytes(json: &[u8], origin: &str) -> Result<Self> {
         let invalid = |why: String| Error::new(ErrorKind::InvalidCheckpoint, format!("{origin}: {why}"));
-        if json.len() > MAX_FILE_BYTES {
-            return Err(invalid(format!("{} bytes; at most {MAX_FILE_BYTES} are read", json.len())));
-        }
-        let outline: Outline = serde_json::from_slice(json)
-            .map_err(|error| invalid(format!("not a tokenizer: {error}")).caused_by(error))?;
+        let declared = outline::check(json).map_err(invalid)?;
         let mut inner = guarded(|| tokenizers::Tokenizer::from_bytes(json))
-            .map_err(|why| invalid(format!("not a tokenizer: {why}")))?;
+            .map_err(|why| invalid(format!("is not a tokenizer: {why}")))?;
         switch_off_training_aids(&mut inner).map_err(|why| invalid(why.to_string()))?;
 
         // The crate numbers added tokens itself, and only warns when the file says otherwise.
-        for DeclaredToken { id, content } in &outline.added_tokens {
+        for DeclaredToken { id, content } in &declared {
             let given = inner.token_to_id(content);
             if given.is_some_and(|given| given != *id) {
                 let given = given.unwrap_or_default();
@@ -106,10 +84,22 @@ impl Tokenizer {
     /// tokens inside the text become those tokens, as in the reference.
     ///
     /// # Errors
-    /// `invalid_checkpoint` if the vocabulary has no way to spell the text.
+    /// `invalid_checkpoint` if the vocabulary has no way to spell the text; `invalid_arguments` if a pattern
+    /// of the file gives up on it, as on millions of blanks in a row.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let encoding = guarded(|| self.shared.inner.encode_fast(text, false)).map_err(|why| {
             let origin = &self.shared.origin;
+            // A search that takes too many attempts panics with the name of the limit.
+            if why.contains("Onig: ") && why.contains("limit") {
+                return Error::new(
+                    ErrorKind::InvalidArguments,
+                    format!(
+                        "the text of {} bytes is too much for a pattern of {origin}, which gives up ({why}); shorten \
+                         the text, above all long runs of blanks or of the same character",
+                        text.len()
+                    ),
+                );
+            }
             Error::new(ErrorKind::InvalidCheckpoint, format!("{origin}: cannot tokenize this text: {why}"))
         })?;
         Ok(encoding.get_ids().to_vec())
@@ -173,15 +163,6 @@ impl Tokenizer {
     }
 }
 
-/// The end-of-text token that a `tokenizer_config.json` names, as a string or as an object with a
-/// `content`; none if the file is damaged or names none.
-pub fn eos_from_tokenizer_config(json: &[u8]) -> Option<String> {
-    let config: Value = serde_json::from_slice(json).ok()?;
-    let eos = config.get("eos_token")?;
-    let eos = eos.as_str().or_else(|| eos.get("content")?.as_str())?;
-    Some(eos.to_owned())
-}
-
 fn switch_off_training_aids(inner: &mut tokenizers::Tokenizer) -> tokenizers::Result<()> {
     inner.with_padding(None);
     inner.with_truncation(None)?;
@@ -200,6 +181,10 @@ fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String>
     // Nothing half-made survives: `work` builds a new value, or reads through caches that may lose entries.
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(done) => done.map_err(|error| error.to_string()),
-        Err(_) => Err("its settings contradict each other".to_owned()),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(text.unwrap_or("its reader failed without a reason").to_owned())
+        }
     }
 }

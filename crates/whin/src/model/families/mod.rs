@@ -58,80 +58,90 @@ fn family(config: &mut Fields<'_>) -> Option<&'static Family> {
     Some(family)
 }
 
-/// Keys of any family that do not change what the model computes when it runs: the book-keeping of the program that
-/// wrote them, settings of training, labels of tasks, and the sampling defaults that older files keep here.
+/// Keys of any family that do not change what the model computes when it runs.
 fn harmless(key: &str) -> bool {
     // A leading underscore marks what transformers writes for itself.
     const PREFIXES: &[&str] = &["_", "output_", "unsloth_"];
-    const KEYS: &[&str] = &[
-        // book-keeping
-        "attn_implementation",
-        "chunk_size_feed_forward",
-        "gradient_checkpointing",
-        "name_or_path",
-        "prefix",
-        "pretraining_tp",
-        "return_dict",
-        "return_dict_in_generate",
-        "tokenizer_class",
-        "torchscript",
-        "transformers.js_config",
-        "transformers_version",
-        "use_bfloat16",
-        "use_cache",
-        // training
-        "attention_dropout",
-        "attention_probs_dropout_prob",
-        "classifier_dropout",
-        "embd_pdrop",
-        "hidden_dropout",
-        "hidden_dropout_prob",
-        "initializer_range",
-        "resid_pdrop",
-        // tasks and tokens
-        "cls_token_id",
-        "decoder_start_token_id",
-        "finetuning_task",
-        "id2label",
-        "label2id",
-        "mask_token_id",
-        "num_labels",
-        "pad_token_id",
-        "problem_type",
-        "sep_token_id",
-        "task_specific_params",
-        "unk_token_id",
-        // generation
-        "bad_words_ids",
-        "begin_suppress_tokens",
-        "diversity_penalty",
-        "do_sample",
-        "early_stopping",
-        "encoder_no_repeat_ngram_size",
-        "encoder_repetition_penalty",
-        "epsilon_cutoff",
-        "eta_cutoff",
-        "exponential_decay_length_penalty",
-        "forced_bos_token_id",
-        "forced_eos_token_id",
-        "length_penalty",
-        "max_length",
-        "max_new_tokens",
-        "min_length",
-        "no_repeat_ngram_size",
-        "num_beam_groups",
-        "num_beams",
-        "num_return_sequences",
-        "remove_invalid_values",
-        "repetition_penalty",
-        "suppress_tokens",
-        "temperature",
-        "top_k",
-        "top_p",
-        "typical_p",
-    ];
-    PREFIXES.iter().any(|prefix| key.starts_with(prefix)) || KEYS.contains(&key)
+    PREFIXES.iter().any(|prefix| key.starts_with(prefix))
+        || [BOOK_KEEPING, TRAINING, TASKS_AND_TOKENS, GENERATION].iter().any(|keys| keys.contains(&key))
 }
+
+/// What the program that wrote the config notes for itself.
+const BOOK_KEEPING: &[&str] = &[
+    "attn_implementation",
+    "chunk_size_feed_forward",
+    "gradient_checkpointing",
+    "name_or_path",
+    "prefix",
+    "pretraining_tp",
+    "return_dict",
+    "return_dict_in_generate",
+    "tokenizer_class",
+    "torchscript",
+    "transformers.js_config",
+    "transformers_version",
+    "use_bfloat16",
+    "use_cache",
+];
+
+/// Settings of training.
+const TRAINING: &[&str] = &[
+    "attention_dropout",
+    "attention_probs_dropout_prob",
+    "classifier_dropout",
+    "embd_pdrop",
+    "hidden_dropout",
+    "hidden_dropout_prob",
+    "initializer_range",
+    "resid_pdrop",
+];
+
+/// Labels of tasks, and tokens that only other programs treat apart.
+const TASKS_AND_TOKENS: &[&str] = &[
+    "cls_token_id",
+    "decoder_start_token_id",
+    "finetuning_task",
+    "id2label",
+    "label2id",
+    "mask_token_id",
+    "num_labels",
+    "pad_token_id",
+    "problem_type",
+    "sep_token_id",
+    "task_specific_params",
+    "unk_token_id",
+];
+
+/// Defaults for choosing tokens, which older files keep here.
+const GENERATION: &[&str] = &[
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "diversity_penalty",
+    "do_sample",
+    "early_stopping",
+    "encoder_no_repeat_ngram_size",
+    "encoder_repetition_penalty",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "exponential_decay_length_penalty",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "length_penalty",
+    "max_length",
+    "max_new_tokens",
+    "min_length",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "num_beams",
+    "num_return_sequences",
+    "remove_invalid_values",
+    "repetition_penalty",
+    "suppress_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "typical_p",
+];
 
 /// Checks the keys that mean the same in every family: those of storage, of remote code and of quantised weights.
 fn read_common(config: &mut Fields<'_>) {

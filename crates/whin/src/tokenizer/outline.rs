@@ -1,0 +1,220 @@
+//! A first look at a `tokenizer.json`, in memory that the file's length bounds.
+//!
+//! The `tokenizers` crate copies each part of the file several times, some hundred bytes for each number in it, before
+//! it looks at what it has. So parts that no tokenizer needs are refused here, while they are still text.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// The largest `tokenizer.json` that is read. The largest known ones have some 40 MB.
+pub(super) const LONGEST: usize = 64 << 20;
+
+/// Bytes and JSON values in a part that only holds settings, such as the decoder. The longest known, a table of a
+/// SentencePiece normalizer, has some 400,000 bytes.
+const LONGEST_PART: usize = 1 << 20;
+const MOST_PART_VALUES: usize = 1 << 14;
+
+/// JSON values in the vocabulary and its merges: a number counts twice. The most known are some 3.6 million.
+const MOST_MODEL_VALUES: usize = 4 << 20;
+
+/// Bytes of the pieces of a Unigram vocabulary, which become a tree with a table at each byte.
+const LONGEST_PIECES: usize = 8 << 20;
+
+/// Bytes of a single such piece: the tree is as deep, and is freed by recursion.
+const LONGEST_PIECE: usize = 1024;
+
+/// JSON values in the list of added tokens, nine for each; the most known are some 600,000.
+const MOST_ADDED_VALUES: usize = 1 << 20;
+
+/// Bytes of the contents of added tokens, which become one automaton.
+const LONGEST_ADDED: usize = 4 << 20;
+
+/// An added token as the file declares it.
+#[derive(Deserialize)]
+pub(super) struct DeclaredToken {
+    pub id: u32,
+    pub content: String,
+}
+
+/// The parts of the file as they stand there.
+#[derive(Deserialize)]
+struct Parts<'a> {
+    #[serde(borrow)]
+    truncation: Option<&'a RawValue>,
+    #[serde(borrow)]
+    padding: Option<&'a RawValue>,
+    #[serde(borrow)]
+    added_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    normalizer: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pre_tokenizer: Option<&'a RawValue>,
+    #[serde(borrow)]
+    post_processor: Option<&'a RawValue>,
+    #[serde(borrow)]
+    decoder: Option<&'a RawValue>,
+    #[serde(borrow)]
+    model: Option<&'a RawValue>,
+}
+
+impl<'a> Parts<'a> {
+    fn read(json: &'a [u8]) -> Result<Self, String> {
+        if json.len() > LONGEST {
+            return Err(format!("has {} bytes; at most {LONGEST} are read", json.len()));
+        }
+        serde_json::from_slice(json).map_err(|error| format!("is not a tokenizer: {error}"))
+    }
+
+    fn declared(&self) -> Result<Vec<DeclaredToken>, String> {
+        let Some(added) = self.added_tokens else { return Ok(Vec::new()) };
+        measure("added_tokens", added, MOST_ADDED_VALUES)?;
+        let tokens: Vec<DeclaredToken> = serde_json::from_str(added.get())
+            .map_err(|error| format!("is not a tokenizer: added_tokens: {error}"))?;
+        let text: usize = tokens.iter().map(|token| token.content.len()).sum();
+        if text > LONGEST_ADDED {
+            return Err(format!("has added tokens of {text} bytes; at most {LONGEST_ADDED} are read"));
+        }
+        Ok(tokens)
+    }
+}
+
+/// Checks that the file is JSON and of bearable size in each part; gives the added tokens.
+pub(super) fn check(json: &[u8]) -> Result<Vec<DeclaredToken>, String> {
+    let parts = Parts::read(json)?;
+    for (name, part) in [
+        ("truncation", parts.truncation),
+        ("padding", parts.padding),
+        ("normalizer", parts.normalizer),
+        ("pre_tokenizer", parts.pre_tokenizer),
+        ("post_processor", parts.post_processor),
+        ("decoder", parts.decoder),
+    ] {
+        let Some(part) = part else { continue };
+        if part.get().len() > LONGEST_PART {
+            return Err(format!(
+                "has a {name} of {} bytes; at most {LONGEST_PART} are read",
+                part.get().len()
+            ));
+        }
+        measure(name, part, MOST_PART_VALUES)?;
+    }
+    if let Some(model) = parts.model {
+        #[derive(Deserialize)]
+        struct Model<'a> {
+            #[serde(borrow)]
+            vocab: Option<&'a RawValue>,
+        }
+        measure("model", model, MOST_MODEL_VALUES)?;
+        let model: Model<'_> = serde_json::from_str(model.get())
+            .map_err(|error| format!("is not a tokenizer: model: {error}"))?;
+        // Only Unigram has a list, of pieces and their scores.
+        if let Some(vocab) = model.vocab.filter(|vocab| vocab.get().starts_with('[')) {
+            let Size { text, longest, .. } = measure("model", vocab, MOST_MODEL_VALUES)?;
+            if text > LONGEST_PIECES {
+                return Err(format!("has pieces of {text} bytes; at most {LONGEST_PIECES} are read"));
+            }
+            if longest > LONGEST_PIECE {
+                return Err(format!("has a piece of {longest} bytes; at most {LONGEST_PIECE} are read"));
+            }
+        }
+    }
+    parts.declared()
+}
+
+/// The id of the added token `content`, from a file of which nothing else needs to be sound.
+pub(crate) fn added_token(json: &[u8], content: &str) -> Result<Option<u32>, String> {
+    let tokens = Parts::read(json)?.declared()?;
+    Ok(tokens.iter().find(|token| token.content == content).map(|token| token.id))
+}
+
+/// Reads a part of the file, of at most so many values, and gives its size.
+fn measure(name: &str, part: &RawValue, most: usize) -> Result<Size, String> {
+    let mut size = Size { values: 0, text: 0, longest: 0, most };
+    Measure(&mut size)
+        .deserialize(&mut serde_json::Deserializer::from_str(part.get()))
+        .map_err(|error| format!("is not a tokenizer: {name}: {error}"))?;
+    Ok(size)
+}
+
+struct Size {
+    values: usize,
+    text: usize,    // bytes of all strings
+    longest: usize, // bytes of the longest string
+    most: usize,
+}
+
+/// Goes through a JSON value and keeps nothing. A number counts as two values: one that would lose digits comes wrapped
+/// in an object.
+struct Measure<'s>(&'s mut Size);
+
+impl Measure<'_> {
+    fn count<E: serde::de::Error>(&mut self, text: usize) -> Result<(), E> {
+        self.0.values += 1;
+        self.0.text += text;
+        self.0.longest = self.0.longest.max(text);
+        match self.0.values > self.0.most {
+            true => Err(E::custom(format!("more than {} values", self.0.most))),
+            false => Ok(()),
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Measure<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Measure<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E: serde::de::Error>(mut self) -> Result<(), E> {
+        self.count(0)
+    }
+
+    fn visit_bool<E: serde::de::Error>(mut self, _: bool) -> Result<(), E> {
+        self.count(0)
+    }
+
+    fn visit_u64<E: serde::de::Error>(mut self, _: u64) -> Result<(), E> {
+        self.count(0)?;
+        self.count(0)
+    }
+
+    fn visit_i64<E: serde::de::Error>(mut self, _: i64) -> Result<(), E> {
+        self.count(0)?;
+        self.count(0)
+    }
+
+    fn visit_f64<E: serde::de::Error>(mut self, _: f64) -> Result<(), E> {
+        self.count(0)?;
+        self.count(0)
+    }
+
+    fn visit_str<E: serde::de::Error>(mut self, text: &str) -> Result<(), E> {
+        self.count(text.len())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<(), A::Error> {
+        self.count(0)?;
+        while seq.next_element_seed(Measure(self.0))?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        self.count(0)?;
+        while map.next_key::<IgnoredAny>()?.is_some() {
+            map.next_value_seed(Measure(self.0))?;
+        }
+        Ok(())
+    }
+}
