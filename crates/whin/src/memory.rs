@@ -25,6 +25,21 @@ fn read() -> Option<System> {
     System::new_with_specifics(RefreshKind::nothing().with_memory(memory)).ok()
 }
 
+/// Bytes a second that `threads` threads read from memory, measured now: it takes a second and 640 MiB.
+///
+/// # Errors
+/// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) or [`DeviceFailed`](crate::ErrorKind::DeviceFailed).
+pub fn bandwidth(threads: usize) -> crate::Result<f64> {
+    Ok(whin_kernels::cpu::read_bandwidth(threads)?)
+}
+
+/// The most memory that this process has had at once, in bytes; none where the system does not say.
+pub fn peak() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
 /// A size for people: `13.2 MiB`.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];

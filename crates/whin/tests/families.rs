@@ -265,8 +265,7 @@ fn a_planted_error_is_found() {
 fn the_engine_gives_the_greedy_tokens() {
     for golden in goldens() {
         for device in [Device::Reference, Device::Auto] {
-            let options =
-                Options { device, weights: golden.weights(), threads: Some(2), ..Options::default() };
+            let options = Options { device, weights: golden.weights(), ..Options::default() };
             let engine = Engine::load(Some(&golden.folder), &options).unwrap();
             let request = Request {
                 max_new_tokens: Some(golden.greedy.len()),

@@ -1,12 +1,14 @@
 //! Weight matrices, and the product of rows with them.
 
+use std::ops::Range;
+
 use half::bf16;
 
 use super::buffer::{Buffer, Parts};
-use super::isa::{Isa, PAD};
+use super::isa::{GROUP, Isa, PAD, PANEL, Panel, Quantized};
 use super::rows::{Input, Rows, quantize_weights};
 use super::threads::Threads;
-use crate::{Error, Result, Tensor, WeightKind, int8};
+use crate::{Error, Result, Tensor, WeightKind};
 
 /// A matrix, output after output, each padded with zeros to a multiple of [`PAD`] inputs.
 #[derive(Debug)]
@@ -22,8 +24,9 @@ enum Numbers {
     F32(Buffer<f32>),  // (outputs, stride)
     Bf16(Buffer<u16>), // (outputs, stride), the bits of bf16
     Int8 {
-        values: Buffer<i8>,  // (outputs, stride)
-        scales: Buffer<f32>, // (outputs,)
+        values: Buffer<i8>,  // (panels, stride / GROUP, PANEL, GROUP)
+        scales: Buffer<f32>, // (panels, PANEL)
+        sums: Buffer<i32>,   // (panels, PANEL), of each output's values
     },
 }
 
@@ -36,7 +39,12 @@ impl Weight {
             WeightKind::F32 => Numbers::F32(Buffer::new(count, what)?),
             WeightKind::Bf16 => Numbers::Bf16(Buffer::new(count, what)?),
             WeightKind::Int8 => {
-                Numbers::Int8 { values: Buffer::new(count, what)?, scales: Buffer::new(outputs, what)? }
+                let padded = outputs.next_multiple_of(PANEL);
+                Numbers::Int8 {
+                    values: Buffer::new(padded.saturating_mul(stride), what)?,
+                    scales: Buffer::new(padded, what)?,
+                    sums: Buffer::new(padded, what)?,
+                }
             }
         };
         Ok(Self { outputs, inputs, stride, numbers })
@@ -78,19 +86,24 @@ impl Weight {
                     write_bf16(source, row, bytemuck::cast_slice_mut(out));
                 });
             }
-            Numbers::Int8 { values, scales } => {
-                let rows = Parts::new(&mut values.values_mut()[span]);
-                let scales = &mut scales.values_mut()[first..first + source.rows()];
-                let parts = Parts::new(scales);
-                each_row(threads, source.rows(), &|row| {
-                    let mut numbers = vec![0.0; inputs];
-                    isa.run(|| source.row(row, &mut numbers));
-                    // SAFETY: each row is written by one task.
-                    let (out, scale) =
-                        unsafe { (rows.part(row * stride..row * stride + inputs), parts.part(row..row + 1)) };
-                    scale[0] = quantize_weights(isa, &numbers, out).unwrap_or(f32::NAN);
+            Numbers::Int8 { values, scales, sums } => {
+                let outputs = first..first + source.rows();
+                let parts = PanelParts {
+                    stride,
+                    values: Parts::new(values.values_mut()),
+                    scales: Parts::new(scales.values_mut()),
+                    sums: Parts::new(sums.values_mut()),
+                };
+                let panels = first / PANEL..outputs.end.div_ceil(PANEL);
+                threads.run(panels.len(), &|task| {
+                    let panel = panels.start + task;
+                    let lines = outputs.start.max(panel * PANEL)..outputs.end.min((panel + 1) * PANEL);
+                    // SAFETY: each panel belongs to one task.
+                    unsafe {
+                        parts.write(isa, panel, lines, |output, out| source.row(output - first, out), inputs)
+                    };
                 });
-                if let Some(row) = scales.iter().position(|scale| scale.is_nan()) {
+                if let Some(row) = scales.values()[outputs].iter().position(|scale| scale.is_nan()) {
                     return Err(Error::NotFinite { row });
                 }
             }
@@ -109,11 +122,60 @@ impl Weight {
                     *out = bf16::from_bits(*bits).to_f32();
                 }
             }
-            Numbers::Int8 { values, scales } => {
+            Numbers::Int8 { values, scales, .. } => {
                 let scale = scales.values()[output];
-                for (out, value) in out.iter_mut().zip(&values.values()[range]) {
-                    *out = f32::from(*value) * scale;
+                let panel = line(values.values(), PANEL * self.stride, output / PANEL);
+                for (group, out) in out.chunks_mut(GROUP).enumerate() {
+                    let at = (group * PANEL + output % PANEL) * GROUP;
+                    for (out, value) in out.iter_mut().zip(&panel[at..at + GROUP]) {
+                        *out = f32::from(*value) * scale;
+                    }
                 }
+            }
+        }
+    }
+}
+
+/// A quantised matrix of which each panel is written by one task.
+struct PanelParts<'a> {
+    stride: usize,
+    values: Parts<'a, i8>,
+    scales: Parts<'a, f32>,
+    sums: Parts<'a, i32>,
+}
+
+impl PanelParts<'_> {
+    /// Quantises `outputs`, all of one panel, from what `source(output, row)` writes.
+    ///
+    /// # Safety
+    /// Only one thread at a time may write a panel.
+    unsafe fn write<I: Isa>(
+        &self,
+        isa: I,
+        panel: usize,
+        outputs: Range<usize>,
+        source: impl Fn(usize, &mut [f32]),
+        inputs: usize,
+    ) {
+        let len = PANEL * self.stride;
+        // SAFETY: the caller keeps others away from this panel.
+        let (values, scales, sums) = unsafe {
+            let lanes = panel * PANEL..(panel + 1) * PANEL;
+            (
+                self.values.part(panel * len..(panel + 1) * len),
+                self.scales.part(lanes.clone()),
+                self.sums.part(lanes),
+            )
+        };
+        let (mut row, mut quantized) = (vec![0.0; inputs], vec![0; self.stride]);
+        for output in outputs {
+            let lane = output % PANEL;
+            isa.run(|| source(output, &mut row));
+            scales[lane] = quantize_weights(isa, &row, &mut quantized[..inputs]).unwrap_or(f32::NAN);
+            sums[lane] = quantized.iter().map(|value| i32::from(*value)).sum();
+            for (group, four) in quantized.as_chunks::<GROUP>().0.iter().enumerate() {
+                let at = (group * PANEL + lane) * GROUP;
+                values[at..at + GROUP].copy_from_slice(four);
             }
         }
     }
@@ -167,16 +229,16 @@ pub fn multiply<I: Isa>(
     assert_eq!(out.width(), weight.outputs, "width of the product");
     let work = rows * weight.outputs * weight.stride;
     let tasks = if work < WORTH_SHARING { 1 } else { threads.count() * 8 };
-    // Whole tiles a task, and no more than stay in the second-level cache while many rows pass over them.
-    let chunk = weight.outputs.div_ceil(tasks).next_multiple_of(TILE);
-    let chunk = if tasks == 1 { chunk } else { chunk.clamp(16, 128) };
+    // Whole tiles and panels a task, and no more than stay in the second-level cache while many rows pass over them.
+    let chunk = weight.outputs.div_ceil(tasks).next_multiple_of(4 * PANEL);
+    let chunk = if tasks == 1 { chunk } else { chunk.min(128) };
     let out = Output { stride: weight.outputs, sink, parts: Parts::new(out.values_mut()) };
     let stride = weight.stride;
     threads.run(weight.outputs.div_ceil(chunk), &|task| {
         let outputs = task * chunk..weight.outputs.min((task + 1) * chunk);
         let emit = |row, output, value| {
             // SAFETY: each output column belongs to one task.
-            unsafe { out.put(row, output, value) }
+            unsafe { out.put(row, output, &[value]) }
         };
         match &weight.numbers {
             Numbers::F32(w) => {
@@ -188,16 +250,77 @@ pub fn multiply<I: Isa>(
                 let (x, w) = (|row| input.floats(row), |output| line(w, stride, output));
                 tiles(I::TILE_ROWS, rows, outputs, (&x, &w), &Bf16Tile(isa), &emit);
             }
-            Numbers::Int8 { values, scales } => {
-                let (x, w) = (|row| input.shorts(row), |output| line(values.values(), stride, output));
-                let scales = scales.values();
-                let emit = |row, output, sum| {
-                    emit(row, output, int8::product(sum, input.scale(row), scales[output]))
+            Numbers::Int8 { values, scales, sums } => {
+                let panel = |panel: usize| Panel {
+                    values: line(values.values(), PANEL * stride, panel),
+                    scales: &scales.values().as_chunks().0[panel],
+                    sums: &sums.values().as_chunks().0[panel],
                 };
-                tiles(I::TILE_ROWS, rows, outputs, (&x, &w), &Int8Tile(isa), &emit);
+                // SAFETY: each output column belongs to one task.
+                let emit = |row, output, values: &[f32]| unsafe { out.put(row, output, values) };
+                cover_with_panels(isa, input, outputs, &panel, &emit);
             }
         }
     });
+}
+
+/// Multiplies all rows with the panels of `outputs`; only the last panel may be incomplete. Rows are the outer loop, as
+/// in [`tiles`].
+fn cover_with_panels<'a, I: Isa>(
+    isa: I,
+    input: &Input,
+    outputs: Range<usize>,
+    panel: &dyn Fn(usize) -> Panel<'a>,
+    emit: &dyn Fn(usize, usize, &[f32]),
+) {
+    let mut row = 0;
+    while row < input.rows {
+        let rows = (input.rows - row).min(I::PANELS[1].0);
+        let at = (row, outputs.clone());
+        row += match (rows, if rows == 1 { I::PANELS[0].1 } else { I::PANELS[1].1 }) {
+            (4, 2) => panel_row::<I, 4, 2>(isa, input, at, panel, emit),
+            (3, 2) => panel_row::<I, 3, 2>(isa, input, at, panel, emit),
+            (2, 2) => panel_row::<I, 2, 2>(isa, input, at, panel, emit),
+            (2, _) => panel_row::<I, 2, 1>(isa, input, at, panel, emit),
+            (_, 4) => panel_row::<I, 1, 4>(isa, input, at, panel, emit),
+            _ => panel_row::<I, 1, 1>(isa, input, at, panel, emit),
+        };
+    }
+}
+
+/// `R` rows by all `outputs`, `T` panels at a time. Returns `R`.
+fn panel_row<'a, I: Isa, const R: usize, const T: usize>(
+    isa: I,
+    input: &Input,
+    (row, outputs): (usize, Range<usize>),
+    panel: &dyn Fn(usize) -> Panel<'a>,
+    emit: &dyn Fn(usize, usize, &[f32]),
+) -> usize {
+    let x: [Quantized<'_>; R] = std::array::from_fn(|r| input.quantized(row + r));
+    let put = |r: usize, output: usize, products: &[f32; PANEL]| {
+        let count = PANEL.min(outputs.end - output);
+        emit(row + r, output, &products[..count]);
+    };
+    let mut output = outputs.start;
+    while output < outputs.end {
+        let first = output / PANEL;
+        if outputs.end.div_ceil(PANEL) - first >= T {
+            for (r, products) in
+                isa.panels::<R, T>(x, std::array::from_fn(|t| panel(first + t))).iter().enumerate()
+            {
+                for (t, products) in products.iter().enumerate() {
+                    put(r, output + t * PANEL, products);
+                }
+            }
+            output += T * PANEL;
+        } else {
+            for (r, [products]) in isa.panels::<R, 1>(x, [panel(first)]).iter().enumerate() {
+                put(r, output, products);
+            }
+            output += PANEL;
+        }
+    }
+    R
 }
 
 fn line<T>(numbers: &[T], stride: usize, row: usize) -> &[T] {
@@ -211,20 +334,25 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
+    /// Takes the products of the outputs from `output` on.
+    ///
     /// # Safety
-    /// Only one thread at a time may write this output of this row.
+    /// Only one thread at a time may write these outputs of this row.
     #[inline(always)]
-    unsafe fn put(&self, row: usize, output: usize, value: f32) {
+    unsafe fn put(&self, row: usize, output: usize, products: &[f32]) {
         let at = row * self.stride + output;
-        // SAFETY: the caller keeps others away from this number.
-        let out = unsafe { &mut self.parts.part(at..at + 1)[0] };
-        let biased = |bias: Option<&[f32]>| bias.map_or(value, |bias| value + bias[output]);
-        match self.sink {
-            Sink::Store(bias) => *out = biased(bias),
-            Sink::Add(bias) => *out += biased(bias),
+        // SAFETY: the caller keeps others away from these numbers.
+        let out = unsafe { self.parts.part(at..at + products.len()) };
+        let (Sink::Store(bias) | Sink::Add(bias)) = self.sink;
+        for (index, (out, product)) in out.iter_mut().zip(products).enumerate() {
+            let value = bias.map_or(*product, |bias| product + bias[output + index]);
+            *out = if matches!(self.sink, Sink::Add(_)) { *out + value } else { value };
         }
     }
 }
+
+/// The numbers of one row.
+type Line<'a, T> = dyn Fn(usize) -> &'a [T] + 'a;
 
 /// The sums of one tile of rows by outputs.
 trait Tile<X, W, S> {
@@ -233,7 +361,6 @@ trait Tile<X, W, S> {
 
 struct FloatTile<I>(I);
 struct Bf16Tile<I>(I);
-struct Int8Tile<I>(I);
 
 impl<I: Isa> Tile<f32, f32, f32> for FloatTile<I> {
     fn sums<const R: usize, const N: usize>(&self, x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R] {
@@ -247,21 +374,12 @@ impl<I: Isa> Tile<f32, bf16, f32> for Bf16Tile<I> {
     }
 }
 
-impl<I: Isa> Tile<i16, i8, i64> for Int8Tile<I> {
-    fn sums<const R: usize, const N: usize>(&self, x: [&[i16]; R], w: [&[i8]; N]) -> [[i64; N]; R] {
-        self.0.dots_int8(x, w)
-    }
-}
-
-/// The numbers of one row, by its index.
-type Line<'a, T> = dyn Fn(usize) -> &'a [T] + 'a;
-
 /// Covers rows × outputs with tiles. Rows are the outer loop: a few of them stay in the first-level cache while the
 /// weights of all `outputs` stream past from the second.
 fn tiles<'a, X: 'a, W: 'a, S: Copy>(
     tile_rows: usize,
     rows: usize,
-    outputs: std::ops::Range<usize>,
+    outputs: Range<usize>,
     (x, w): (&Line<'a, X>, &Line<'a, W>),
     tile: &impl Tile<X, W, S>,
     emit: &impl Fn(usize, usize, S),
@@ -281,7 +399,7 @@ fn tiles<'a, X: 'a, W: 'a, S: Copy>(
 /// `R` rows by all `outputs`. Returns `R`.
 fn tile_row<'a, const R: usize, X: 'a, W: 'a, S: Copy>(
     row: usize,
-    outputs: std::ops::Range<usize>,
+    outputs: Range<usize>,
     (x, w): (&Line<'a, X>, &Line<'a, W>),
     tile: &impl Tile<X, W, S>,
     emit: &impl Fn(usize, usize, S),

@@ -1,10 +1,9 @@
 //! The backend for processors: the stages, composed of products, attention and row operations.
 
-use crate::{
-    Attend, Backend, Best, CacheShape, Gated, Head, Project, Qkv, Result, Step, Tensor, WeightKind, reference,
-};
+use crate::{Attend, Backend, Best, CacheShape, Gated, Head, Project, Qkv, Result, Step, Tensor, WeightKind};
 
 mod attention;
+mod bandwidth;
 mod buffer;
 pub mod isa;
 mod matrix;
@@ -12,6 +11,7 @@ mod rows;
 mod threads;
 
 pub use attention::State;
+pub use bandwidth::read_bandwidth;
 pub use isa::Isa;
 pub use matrix::Weight;
 pub use rows::Rows;
@@ -147,7 +147,7 @@ impl<I: Isa> Cpu<I> {
 }
 
 /// Rows that one task of a cheap row operation takes.
-const ROWS_A_TASK: usize = 8;
+const ROWS_A_TASK: usize = 4;
 
 fn each_row(threads: &mut Threads, rows: usize, task: &(dyn Fn(usize) + Sync)) {
     threads.run(rows.div_ceil(ROWS_A_TASK), &|chunk| {
@@ -237,6 +237,13 @@ impl<I: Isa> Backend for Cpu<I> {
 
     fn argmax(&mut self, logits: &Rows, count: usize) -> Result<Vec<Best>> {
         self.fault.take().map_or(Ok(()), Err)?;
-        Ok((0..count).map(|row| self.isa.run(|| reference::best(logits.row(row)))).collect())
+        let isa = self.isa;
+        let mut best = vec![Best { id: 0, logit: f32::NEG_INFINITY }; count];
+        let parts = Parts::new(&mut best);
+        self.threads.run(count, &|row| {
+            // SAFETY: each row belongs to one task.
+            unsafe { parts.part(row..row + 1)[0] = rows::best(isa, logits.row(row)) }
+        });
+        Ok(best)
     }
 }

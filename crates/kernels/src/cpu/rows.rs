@@ -1,10 +1,10 @@
 //! Rows of activations, and what is done to one row at a time.
 
 use super::buffer::{Buffer, Parts};
-use super::isa::{Isa, PAD};
+use super::isa::{Isa, PAD, Quantized};
 use super::threads::Threads;
 use crate::int8::{ACTIVATION_MAX, SMALLEST, WEIGHT_MAX, largest};
-use crate::{Activation, Result, Rotation, WeightKind};
+use crate::{Activation, Best, Result, Rotation, WeightKind, reference};
 
 /// Activations in f32: (rows, width).
 #[derive(Debug)]
@@ -56,11 +56,12 @@ pub struct Input {
     pub stride: usize,
     floats: Buffer<f32>, // (rows, stride)
     shorts: Buffer<i16>, // (rows, stride)
+    planes: Buffer<u8>,  // (rows, high | low, stride), where the instruction set takes planes
     scales: Buffer<f32>, // (rows,)
 }
 
 /// Rows that one task prepares.
-const ROWS_A_TASK: usize = 8;
+const ROWS_A_TASK: usize = 4;
 
 impl Input {
     pub fn new() -> Result<Self> {
@@ -70,6 +71,7 @@ impl Input {
             stride: 0,
             floats: Buffer::new(0, "")?,
             shorts: Buffer::new(0, "")?,
+            planes: Buffer::new(0, "")?,
             scales: Buffer::new(0, "")?,
         })
     }
@@ -78,12 +80,12 @@ impl Input {
         &self.floats.values()[row * self.stride..(row + 1) * self.stride]
     }
 
-    pub fn shorts(&self, row: usize) -> &[i16] {
-        &self.shorts.values()[row * self.stride..(row + 1) * self.stride]
-    }
-
-    pub fn scale(&self, row: usize) -> f32 {
-        self.scales.values()[row]
+    /// A quantised row.
+    pub fn quantized(&self, row: usize) -> Quantized<'_> {
+        let shorts = &self.shorts.values()[row * self.stride..(row + 1) * self.stride];
+        let planes = self.planes.values().get(2 * row * self.stride..2 * (row + 1) * self.stride);
+        let (high, low) = planes.unwrap_or_default().split_at(if planes.is_some() { self.stride } else { 0 });
+        Quantized { shorts, high, low, scale: self.scales.values()[row] }
     }
 
     /// Fills this with `rows` rows that `write(row, out)` computes, `out` being (width,).
@@ -100,9 +102,12 @@ impl Input {
         let short = kind == WeightKind::Int8;
         grow(&mut self.floats, rows * stride)?;
         grow(&mut self.shorts, if short { rows * stride } else { 0 })?;
+        let with_planes = short && I::PLANES;
+        grow(&mut self.planes, if with_planes { 2 * rows * stride } else { 0 })?;
         grow(&mut self.scales, if short { rows } else { 0 })?;
         let floats = Parts::new(self.floats.values_mut());
         let shorts = Parts::new(self.shorts.values_mut());
+        let planes = Parts::new(self.planes.values_mut());
         let scales = Parts::new(self.scales.values_mut());
         threads.run(rows.div_ceil(ROWS_A_TASK), &|task| {
             for row in task * ROWS_A_TASK..rows.min((task + 1) * ROWS_A_TASK) {
@@ -115,6 +120,10 @@ impl Input {
                     // SAFETY: each row belongs to one task.
                     let (q, scale) = unsafe { (shorts.part(range), scales.part(row..row + 1)) };
                     scale[0] = quantize(isa, out, q);
+                    if with_planes {
+                        // SAFETY: each row belongs to one task.
+                        split(isa, q, unsafe { planes.part(2 * row * stride..2 * (row + 1) * stride) });
+                    }
                 }
             }
         });
@@ -143,6 +152,18 @@ pub fn quantize<I: Isa>(isa: I, x: &[f32], q: &mut [i16]) -> f32 {
         }
     });
     max / ACTIVATION_MAX
+}
+
+/// The planes of a quantised row: all high bytes plus 128, then all low bytes plus 128.
+fn split<I: Isa>(isa: I, q: &[i16], planes: &mut [u8]) {
+    let (high, low) = planes.split_at_mut(q.len());
+    isa.run(|| {
+        for ((high, low), q) in high.iter_mut().zip(low).zip(q) {
+            // The nearest multiple of 256, so that what is left fits a signed byte.
+            *high = (((q + 128) >> 8) + 128) as u8;
+            *low = (q + 128) as u8;
+        }
+    });
 }
 
 /// As [`crate::int8::quantize_weights`], to the bit.
@@ -236,6 +257,35 @@ pub fn gate<I: Isa>(isa: I, activation: Activation, gate: &[f32], up: &[f32], ou
     }
 }
 
+/// The largest logit, the lowest index of equals, NaN where any is: as the reference's, a piece at a time, of which
+/// only those with something new are looked at number by number.
+pub fn best<I: Isa>(isa: I, logits: &[f32]) -> Best {
+    const PIECE: usize = 1024;
+    let mut best = Best { id: 0, logit: f32::NEG_INFINITY };
+    for (index, piece) in logits.chunks(PIECE).enumerate() {
+        let (max, faults) = isa.run(|| {
+            let (mut max, mut faults) = ([f32::NEG_INFINITY; 16], [0_u32; 16]);
+            let (whole, rest) = piece.as_chunks::<16>();
+            for chunk in whole {
+                for ((max, faults), x) in max.iter_mut().zip(&mut faults).zip(chunk) {
+                    *max = if *x > *max { *x } else { *max };
+                    *faults += u32::from(x.is_nan());
+                }
+            }
+            let max = max.iter().chain(rest).fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
+            (max, faults.iter().sum::<u32>() > 0 || rest.iter().any(|x| x.is_nan()))
+        });
+        if faults || max > best.logit {
+            let found = reference::best(piece);
+            best = Best { id: (index * PIECE) as u32 + found.id, logit: found.logit };
+            if found.logit.is_nan() {
+                break;
+            }
+        }
+    }
+    best
+}
+
 /// `a · b + c`, in one instruction where there is one; a call of the library's exact version would be far slower than
 /// two roundings.
 #[inline(always)]
@@ -323,6 +373,38 @@ mod tests {
                 assert_eq!(a, b, "scale {scale}, fault {fault:?}");
                 assert!(a.is_none() || ours == right, "scale {scale}, fault {fault:?}");
             }
+        }
+    }
+
+    #[test]
+    fn planes_put_every_activation_together_again() {
+        let q: Vec<i16> = (-32_512..=32_512).collect();
+        let mut planes = vec![0; 2 * q.len()];
+        split(Scalar, &q, &mut planes);
+        let (high, low) = planes.split_at(q.len());
+        for ((high, low), q) in high.iter().zip(low).zip(&q) {
+            assert_eq!(256 * (i32::from(*high) - 128) + i32::from(*low) - 128, i32::from(*q));
+        }
+    }
+
+    #[test]
+    fn the_best_is_the_references() {
+        let logits: Vec<f32> = (0..5000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 20) as f32).collect();
+        let same = |logits: &[f32]| {
+            let (ours, right) = (best(Scalar, logits), reference::best(logits));
+            assert_eq!((ours.id, ours.logit.to_bits()), (right.id, right.logit.to_bits()));
+        };
+        for len in [0, 1, 15, 16, 17, 1023, 1024, 1025, 5000] {
+            same(&logits[..len]);
+            same(&vec![1.0; len]);
+            same(&vec![f32::NEG_INFINITY; len]);
+        }
+        for (at, value) in
+            [(0, f32::NAN), (2047, f32::NAN), (4999, f32::NAN), (3000, f32::INFINITY), (4999, 1e9)]
+        {
+            let mut logits = logits.clone();
+            logits[at] = value;
+            same(&logits);
         }
     }
 }

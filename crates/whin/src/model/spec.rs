@@ -101,6 +101,23 @@ impl Spec {
         sum
     }
 
+    /// Bytes of weights that one step reads when matrices are kept as `kind`: all but an embedding that is not the
+    /// head, of which a step reads single rows.
+    pub fn step_bytes(&self, kind: WeightKind) -> u64 {
+        let embedding = if self.tied { 0 } else { kind.bytes(self.vocab, self.width) as u64 };
+        self.weight_bytes(kind) - embedding
+    }
+
+    /// Bytes of keys and values that a row at `position` reads, stored as f32.
+    pub fn attention_bytes(&self, position: usize) -> u64 {
+        let bytes = |layer: &Layer| {
+            let Mixer::Attention(attention) = &layer.mixer;
+            let seen = attention.window.map_or(position + 1, |window| window.min(position + 1));
+            (2 * seen * attention.kv_heads * attention.head_dim * size_of::<f32>()) as u64
+        };
+        self.layers.iter().map(bytes).sum()
+    }
+
     /// The key-value cache that the layers need.
     pub fn cache_shape(&self) -> CacheShape {
         let layers = self.layers.iter().map(|layer| match &layer.mixer {

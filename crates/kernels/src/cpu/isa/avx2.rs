@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use half::bf16;
 
-use super::{Isa, Lanes, stamp};
+use super::{Isa, Lanes, Quantized, stamp};
 
 /// Proof that AVX2 and FMA exist.
 #[derive(Clone, Copy, Debug)]
@@ -14,19 +14,21 @@ impl Isa for Avx2 {
     const NAME: &'static str = "avx2";
     const FMA: bool = true;
     const TILE_ROWS: usize = 2;
+    const PANELS: [(usize, usize); 2] = [(1, 1), (2, 1)];
+    const PLANES: bool = false;
 
     fn detect() -> Option<Self> {
         (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(Self(()))
     }
 
-    stamp!(Avx2, "avx2,fma");
+    stamp!(Avx2, "avx2,fma", planes: false);
 }
 
 impl Lanes for Avx2 {
     type Float = [__m256; 2];
-    type Short = __m256i;
-    type Int = __m256i;
-    const SHORTS: usize = 16;
+    type Weights = [__m256i; 4]; // as 16-bit integers, four outputs each
+    type Inputs = __m256i;
+    type Sums = [__m256i; 4]; // two lanes an output
     const FLUSH: usize = 256; // 256 · 2 · 127 · 32,512 < 2³¹
 
     #[inline(always)]
@@ -68,38 +70,52 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn int_zero() -> __m256i {
+    unsafe fn no_sums() -> [__m256i; 4] {
         // SAFETY: the caller vouches for the instructions.
-        unsafe { _mm256_setzero_si256() }
+        unsafe { [_mm256_setzero_si256(); 4] }
     }
 
     #[inline(always)]
-    unsafe fn short_load(from: *const i16) -> __m256i {
-        // SAFETY: the caller vouches for the instructions and 16 readable numbers.
-        unsafe { _mm256_loadu_si256(from.cast()) }
+    unsafe fn weights(from: *const i8) -> [__m256i; 4] {
+        // SAFETY: the caller vouches for the instructions and 64 readable numbers.
+        unsafe {
+            [
+                _mm256_cvtepi8_epi16(_mm_loadu_si128(from.cast())),
+                _mm256_cvtepi8_epi16(_mm_loadu_si128(from.add(16).cast())),
+                _mm256_cvtepi8_epi16(_mm_loadu_si128(from.add(32).cast())),
+                _mm256_cvtepi8_epi16(_mm_loadu_si128(from.add(48).cast())),
+            ]
+        }
     }
 
     #[inline(always)]
-    unsafe fn short_widen(from: *const i8) -> __m256i {
-        // SAFETY: the caller vouches for the instructions and 16 readable numbers.
-        unsafe { _mm256_cvtepi8_epi16(_mm_loadu_si128(from.cast())) }
+    unsafe fn inputs(x: &Quantized<'_>, k: usize) -> __m256i {
+        // SAFETY: the caller vouches for the instructions and GROUP readable numbers: eight bytes.
+        unsafe { _mm256_set1_epi64x(x.shorts.as_ptr().add(k).cast::<i64>().read_unaligned()) }
     }
 
     #[inline(always)]
-    unsafe fn int_mul_add(x: __m256i, w: __m256i, sum: __m256i) -> __m256i {
-        // SAFETY: the caller vouches for the instructions.
-        unsafe { _mm256_add_epi32(sum, _mm256_madd_epi16(x, w)) }
-    }
-
-    #[inline(always)]
-    unsafe fn int_sum(a: __m256i) -> i64 {
+    unsafe fn add_products(x: __m256i, w: [__m256i; 4], sums: [__m256i; 4]) -> [__m256i; 4] {
         // SAFETY: the caller vouches for the instructions.
         unsafe {
-            let low = _mm256_cvtepi32_epi64(_mm256_castsi256_si128(a));
-            let high = _mm256_cvtepi32_epi64(_mm256_extracti128_si256::<1>(a));
-            let a = _mm256_add_epi64(low, high);
-            let a = _mm_add_epi64(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
-            _mm_cvtsi128_si64(_mm_add_epi64(a, _mm_unpackhi_epi64(a, a)))
+            [
+                _mm256_add_epi32(sums[0], _mm256_madd_epi16(x, w[0])),
+                _mm256_add_epi32(sums[1], _mm256_madd_epi16(x, w[1])),
+                _mm256_add_epi32(sums[2], _mm256_madd_epi16(x, w[2])),
+                _mm256_add_epi32(sums[3], _mm256_madd_epi16(x, w[3])),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add_sums(sums: [__m256i; 4], totals: &mut [f64; 16]) {
+        for (sums, totals) in sums.iter().zip(totals.as_chunks_mut::<4>().0) {
+            let mut lanes = [0_i32; 8];
+            // SAFETY: the caller vouches for the instructions; eight numbers can be written.
+            unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), *sums) };
+            for (total, pair) in totals.iter_mut().zip(lanes.as_chunks::<2>().0) {
+                *total += f64::from(pair[0]) + f64::from(pair[1]);
+            }
         }
     }
 

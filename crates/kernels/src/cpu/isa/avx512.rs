@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use half::bf16;
 
 use super::avx2::Avx2;
-use super::{Isa, Lanes, stamp};
+use super::{Isa, Lanes, Quantized, stamp};
 
 /// Proof that AVX-512 F, BW, DQ, VL and VNNI exist.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +15,8 @@ impl Isa for Avx512 {
     const NAME: &'static str = "avx512";
     const FMA: bool = true;
     const TILE_ROWS: usize = 4;
+    const PANELS: [(usize, usize); 2] = [(1, 4), (4, 2)];
+    const PLANES: bool = true;
 
     fn detect() -> Option<Self> {
         (Avx2::detect().is_some()
@@ -26,15 +28,15 @@ impl Isa for Avx512 {
         .then_some(Self(()))
     }
 
-    stamp!(Avx512, "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
+    stamp!(Avx512, "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", planes: true);
 }
 
 impl Lanes for Avx512 {
     type Float = __m512;
-    type Short = __m512i;
-    type Int = __m512i;
-    const SHORTS: usize = 32;
-    const FLUSH: usize = 256; // 256 · 2 · 127 · 32,512 < 2³¹
+    type Weights = __m512i;
+    type Inputs = [__m512i; 2]; // high and low
+    type Sums = [__m512i; 2];
+    const FLUSH: usize = 16_384; // 16,384 · 4 · 255 · 127 < 2³¹
 
     #[inline(always)]
     unsafe fn zero() -> __m512 {
@@ -70,36 +72,44 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn int_zero() -> __m512i {
+    unsafe fn no_sums() -> [__m512i; 2] {
         // SAFETY: the caller vouches for the instructions.
-        unsafe { _mm512_setzero_si512() }
+        unsafe { [_mm512_setzero_si512(); 2] }
     }
 
     #[inline(always)]
-    unsafe fn short_load(from: *const i16) -> __m512i {
-        // SAFETY: the caller vouches for the instructions and 32 readable numbers.
+    unsafe fn weights(from: *const i8) -> __m512i {
+        // SAFETY: the caller vouches for the instructions and 64 readable numbers.
         unsafe { _mm512_loadu_si512(from.cast()) }
     }
 
     #[inline(always)]
-    unsafe fn short_widen(from: *const i8) -> __m512i {
-        // SAFETY: the caller vouches for the instructions and 32 readable numbers.
-        unsafe { _mm512_cvtepi8_epi16(_mm256_loadu_si256(from.cast())) }
-    }
-
-    #[inline(always)]
-    unsafe fn int_mul_add(x: __m512i, w: __m512i, sum: __m512i) -> __m512i {
-        // SAFETY: the caller vouches for the instructions.
-        unsafe { _mm512_dpwssd_epi32(sum, x, w) }
-    }
-
-    #[inline(always)]
-    unsafe fn int_sum(a: __m512i) -> i64 {
-        // SAFETY: the caller vouches for the instructions.
+    unsafe fn inputs(x: &Quantized<'_>, k: usize) -> [__m512i; 2] {
+        // SAFETY: the caller vouches for the instructions and GROUP readable bytes in each plane.
         unsafe {
-            let low = _mm512_cvtepi32_epi64(_mm512_castsi512_si256(a));
-            let high = _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64::<1>(a));
-            _mm512_reduce_add_epi64(_mm512_add_epi64(low, high))
+            [
+                _mm512_set1_epi32(x.high.as_ptr().add(k).cast::<i32>().read_unaligned()),
+                _mm512_set1_epi32(x.low.as_ptr().add(k).cast::<i32>().read_unaligned()),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add_products(x: [__m512i; 2], w: __m512i, sums: [__m512i; 2]) -> [__m512i; 2] {
+        // SAFETY: the caller vouches for the instructions.
+        unsafe { [_mm512_dpbusd_epi32(sums[0], x[0], w), _mm512_dpbusd_epi32(sums[1], x[1], w)] }
+    }
+
+    #[inline(always)]
+    unsafe fn add_sums(sums: [__m512i; 2], totals: &mut [f64; 16]) {
+        let (mut high, mut low) = ([0_i32; 16], [0_i32; 16]);
+        // SAFETY: the caller vouches for the instructions; sixteen numbers can be written.
+        unsafe {
+            _mm512_storeu_si512(high.as_mut_ptr().cast(), sums[0]);
+            _mm512_storeu_si512(low.as_mut_ptr().cast(), sums[1]);
+        }
+        for ((total, high), low) in totals.iter_mut().zip(high).zip(low) {
+            *total += 256.0 * f64::from(high) + f64::from(low);
         }
     }
 

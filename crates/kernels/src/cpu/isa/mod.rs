@@ -27,8 +27,12 @@ pub trait Isa: Copy + Send + Sync + 'static {
     const NAME: &'static str;
     /// Whether `f32::mul_add` is one instruction.
     const FMA: bool;
-    /// Rows of a tile that keeps all sums in registers: 2 or 4, by 4 outputs.
+    /// Rows of a float tile that keeps all sums in registers: 2 or 4, by 4 outputs.
     const TILE_ROWS: usize;
+    /// Rows, and panels for them, that keep all integer sums in registers: for one row, and for many.
+    const PANELS: [(usize, usize); 2];
+    /// Whether integer products take activations as two planes of bytes rather than as 16-bit integers.
+    const PLANES: bool;
 
     /// The token, if this processor has the instructions.
     fn detect() -> Option<Self>;
@@ -37,8 +41,12 @@ pub trait Isa: Copy + Send + Sync + 'static {
     fn dots_f32<const R: usize, const N: usize>(self, x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R];
     /// The same for weights in bf16.
     fn dots_bf16<const R: usize, const N: usize>(self, x: [&[f32]; R], w: [&[bf16]; N]) -> [[f32; N]; R];
-    /// The same in exact integers, the length a multiple of 32; `x` within ±32,512 and `w` within ±127.
-    fn dots_int8<const R: usize, const N: usize>(self, x: [&[i16]; R], w: [&[i8]; N]) -> [[i64; N]; R];
+    /// The products of quantised rows with panels, as [`crate::int8`] says, exactly.
+    fn panels<const R: usize, const T: usize>(
+        self,
+        x: [Quantized<'_>; R],
+        w: [Panel<'_>; T],
+    ) -> [[[f32; 16]; T]; R];
     /// Calls `loops` compiled with these instructions: what the compiler vectorises by itself needs no more.
     fn run<T>(self, loops: impl FnOnce() -> T) -> T;
 }
@@ -51,13 +59,13 @@ pub trait Isa: Copy + Send + Sync + 'static {
 pub trait Lanes {
     /// Sixteen f32.
     type Float: Copy;
-    /// [`Self::SHORTS`] 16-bit integers.
-    type Short: Copy;
-    /// 32-bit partial sums of products.
-    type Int: Copy;
-    /// Numbers in a `Short`.
-    const SHORTS: usize;
-    /// How many times an `Int` takes products before a lane could overflow.
+    /// Sixteen outputs by [`GROUP`] inputs of a panel.
+    type Weights: Copy;
+    /// [`GROUP`] activations, ready to be multiplied with `Weights`.
+    type Inputs: Copy;
+    /// 32-bit partial sums of sixteen outputs.
+    type Sums: Copy;
+    /// How many groups a `Sums` takes before a lane could overflow.
     const FLUSH: usize;
 
     /// Sixteen zeros.
@@ -72,22 +80,60 @@ pub trait Lanes {
     unsafe fn sum(a: Self::Float) -> f32;
 
     /// No sums yet.
-    unsafe fn int_zero() -> Self::Int;
-    /// From `SHORTS` readable numbers.
-    unsafe fn short_load(from: *const i16) -> Self::Short;
-    /// From `SHORTS` readable numbers.
-    unsafe fn short_widen(from: *const i8) -> Self::Short;
-    /// `x · w + sum`, neighbouring products perhaps in one lane.
-    unsafe fn int_mul_add(x: Self::Short, w: Self::Short, sum: Self::Int) -> Self::Int;
-    /// The sum of all lanes, which may leave 32 bits.
-    unsafe fn int_sum(a: Self::Int) -> i64;
+    unsafe fn no_sums() -> Self::Sums;
+    /// From 64 readable numbers: (16 outputs, GROUP).
+    unsafe fn weights(from: *const i8) -> Self::Weights;
+    /// From the activations at `k` and the next `GROUP - 1`.
+    unsafe fn inputs(x: &Quantized<'_>, k: usize) -> Self::Inputs;
+    /// `x · w + sums`
+    unsafe fn add_products(x: Self::Inputs, w: Self::Weights, sums: Self::Sums) -> Self::Sums;
+    /// Adds the sums of the sixteen outputs to `totals`. Where [`Isa::PLANES`] holds they exceed the true ones by
+    /// [`PLANE_OFFSET`] for each unit of the weights' own sum.
+    unsafe fn add_sums(sums: Self::Sums, totals: &mut [f64; 16]);
 
     /// Asks for the cache line at an address, which need not be readable.
     unsafe fn prefetch(at: *const u8);
 }
 
-/// How far ahead of a single row's product its weights are fetched, in matrix rows: the tile after this one.
+/// How far ahead of a product its float weights are fetched, in matrix rows: the tile after this one.
 const AHEAD: usize = 4;
+
+/// How far ahead of a product its panels are fetched, in bytes: far enough for the memory to answer, near enough to
+/// stay in the first-level cache.
+const PANEL_AHEAD: usize = 4096;
+
+/// Outputs of a panel.
+pub const PANEL: usize = 16;
+
+/// Inputs that stand together for each output of a panel.
+pub const GROUP: usize = 4;
+
+/// Activations enter the planes as `(high + 128, low + 128)` with `x = 256 · high + low`: this is by how much `x` grows.
+pub const PLANE_OFFSET: f64 = 257.0 * 128.0;
+
+/// Sixteen outputs of a quantised matrix.
+#[derive(Clone, Copy)]
+pub struct Panel<'a> {
+    /// (inputs / GROUP, 16 outputs, GROUP): each group is one cache line, and one operand of a dot-product instruction.
+    pub values: &'a [i8],
+    /// (16,)
+    pub scales: &'a [f32; PANEL],
+    /// The sum of each output's values. (16,)
+    pub sums: &'a [i32; PANEL],
+}
+
+/// One row of quantised activations, each form (inputs,) or empty where the instruction set takes the other.
+#[derive(Clone, Copy)]
+pub struct Quantized<'a> {
+    /// As 16-bit integers.
+    pub shorts: &'a [i16],
+    /// The upper bytes, plus 128.
+    pub high: &'a [u8],
+    /// The lower bytes, plus 128.
+    pub low: &'a [u8],
+    /// What one unit stands for.
+    pub scale: f32,
+}
 
 /// The common length of all slices, a multiple of `step`.
 #[inline(always)]
@@ -146,7 +192,7 @@ unsafe fn dots_float<L: Lanes, W: Stored, const R: usize, const N: usize>(
             }
             for n in 0..N {
                 let at = w[n].as_ptr().add(k);
-                if R == 1 && k.is_multiple_of(64 / size_of::<W>()) {
+                if k.is_multiple_of(64 / size_of::<W>()) {
                     L::prefetch(at.wrapping_add(AHEAD * len).cast());
                 }
                 let weights = W::load::<L>(at);
@@ -168,49 +214,65 @@ unsafe fn dots_float<L: Lanes, W: Stored, const R: usize, const N: usize>(
 /// # Safety
 /// As for [`Lanes`].
 #[inline(always)]
-unsafe fn dots_int8<L: Lanes, const R: usize, const N: usize>(
-    x: [&[i16]; R],
-    w: [&[i8]; N],
-) -> [[i64; N]; R] {
-    let len = common_len(&x, &w, L::SHORTS);
-    let mut totals = [[0; N]; R];
+unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
+    x: [Quantized<'_>; R],
+    w: [Panel<'_>; T],
+) -> [[[f32; 16]; T]; R] {
+    let len = w[0].values.len() / PANEL;
+    assert!(
+        len.is_multiple_of(GROUP) && w.iter().all(|w| w.values.len() == len * PANEL),
+        "length of the panels"
+    );
+    for x in &x {
+        let fits = if PLANES { x.high.len() == len && x.low.len() == len } else { x.shorts.len() == len };
+        assert!(fits, "length of the activations");
+    }
+    let mut totals = [[[0.0_f64; 16]; T]; R];
     let mut k = 0;
-    // SAFETY: the caller vouches for the instructions; all slices have `len` numbers, a multiple of `SHORTS`.
-    // Prefetching may go anywhere.
+    // SAFETY: the caller vouches for the instructions; activations have `len` numbers and panels sixteen times as many,
+    // both whole groups. Prefetching may go anywhere.
     unsafe {
         while k < len {
-            let end = len.min(k + L::FLUSH * L::SHORTS);
-            let mut sums = [[L::int_zero(); N]; R];
+            let end = len.min(k + L::FLUSH * GROUP);
+            let mut sums = [[L::no_sums(); T]; R];
             while k < end {
-                let mut rows = [L::short_load(x[0].as_ptr().add(k)); R];
-                for r in 1..R {
-                    rows[r] = L::short_load(x[r].as_ptr().add(k));
+                let mut weights = [L::weights(w[0].values.as_ptr().add(k * PANEL)); T];
+                for t in 0..T {
+                    let at = w[t].values.as_ptr().add(k * PANEL);
+                    L::prefetch(at.wrapping_add(PANEL_AHEAD).cast());
+                    weights[t] = L::weights(at);
                 }
-                for n in 0..N {
-                    let at = w[n].as_ptr().add(k);
-                    if R == 1 && k.is_multiple_of(64) {
-                        L::prefetch(at.wrapping_add(AHEAD * len).cast());
-                    }
-                    let weights = L::short_widen(at);
-                    for r in 0..R {
-                        sums[r][n] = L::int_mul_add(rows[r], weights, sums[r][n]);
+                for r in 0..R {
+                    let inputs = L::inputs(&x[r], k);
+                    for t in 0..T {
+                        sums[r][t] = L::add_products(inputs, weights[t], sums[r][t]);
                     }
                 }
-                k += L::SHORTS;
+                k += GROUP;
             }
             for r in 0..R {
-                for n in 0..N {
-                    totals[r][n] += L::int_sum(sums[r][n]);
+                for t in 0..T {
+                    L::add_sums(sums[r][t], &mut totals[r][t]);
                 }
             }
         }
     }
-    totals
+    let mut products = [[[0.0; 16]; T]; R];
+    for r in 0..R {
+        for t in 0..T {
+            for j in 0..16 {
+                let offset = if PLANES { PLANE_OFFSET * f64::from(w[t].sums[j]) } else { 0.0 };
+                // Sums are integers below 2^53, so the difference is exact and rounds once.
+                products[r][t][j] = (totals[r][t][j] - offset) as f32 * (x[r].scale * w[t].scales[j]);
+            }
+        }
+    }
+    products
 }
 
 /// Writes the methods of [`Isa`] that run loops, compiled with `$features`.
 macro_rules! stamp {
-    ($lanes:ty, $features:literal) => {
+    ($lanes:ty, $features:literal, planes: $planes:literal) => {
         fn dots_f32<const R: usize, const N: usize>(self, x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R] {
             #[target_feature(enable = $features)]
             fn stamped<const R: usize, const N: usize>(x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R] {
@@ -231,11 +293,18 @@ macro_rules! stamp {
             unsafe { stamped(x, w) }
         }
 
-        fn dots_int8<const R: usize, const N: usize>(self, x: [&[i16]; R], w: [&[i8]; N]) -> [[i64; N]; R] {
+        fn panels<const R: usize, const T: usize>(
+            self,
+            x: [crate::cpu::isa::Quantized<'_>; R],
+            w: [crate::cpu::isa::Panel<'_>; T],
+        ) -> [[[f32; 16]; T]; R] {
             #[target_feature(enable = $features)]
-            fn stamped<const R: usize, const N: usize>(x: [&[i16]; R], w: [&[i8]; N]) -> [[i64; N]; R] {
+            fn stamped<const R: usize, const T: usize>(
+                x: [crate::cpu::isa::Quantized<'_>; R],
+                w: [crate::cpu::isa::Panel<'_>; T],
+            ) -> [[[f32; 16]; T]; R] {
                 // SAFETY: this function is compiled for these instructions.
-                unsafe { crate::cpu::isa::dots_int8::<$lanes, R, N>(x, w) }
+                unsafe { crate::cpu::isa::panels::<$lanes, { $planes }, R, T>(x, w) }
             }
             // SAFETY: the token proves that the processor has the instructions.
             unsafe { stamped(x, w) }

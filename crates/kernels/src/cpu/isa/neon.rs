@@ -4,7 +4,7 @@ use std::arch::aarch64::*;
 
 use half::bf16;
 
-use super::{Isa, Lanes, stamp};
+use super::{Isa, Lanes, Quantized, stamp};
 
 /// Proof that NEON exists.
 #[derive(Clone, Copy, Debug)]
@@ -14,20 +14,22 @@ impl Isa for Neon {
     const NAME: &'static str = "neon";
     const FMA: bool = true;
     const TILE_ROWS: usize = 2;
+    const PANELS: [(usize, usize); 2] = [(1, 1), (1, 1)];
+    const PLANES: bool = false;
 
     fn detect() -> Option<Self> {
         std::arch::is_aarch64_feature_detected!("neon").then_some(Self(()))
     }
 
-    stamp!(Neon, "neon");
+    stamp!(Neon, "neon", planes: false);
 }
 
 impl Lanes for Neon {
     type Float = [float32x4_t; 4];
-    type Short = [int16x8_t; 2];
-    type Int = int32x4_t;
-    const SHORTS: usize = 16;
-    const FLUSH: usize = 128; // 128 · 4 · 127 · 32,512 < 2³¹
+    type Weights = [int8x16_t; 4]; // four outputs each
+    type Inputs = int16x8_t; // twice the same four
+    type Sums = [int32x4_t; 16]; // a vector an output
+    const FLUSH: usize = 512; // 512 · 127 · 32,512 < 2³¹
 
     #[inline(always)]
     unsafe fn zero() -> [float32x4_t; 4] {
@@ -77,41 +79,47 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    unsafe fn int_zero() -> int32x4_t {
+    unsafe fn no_sums() -> [int32x4_t; 16] {
         // SAFETY: the caller vouches for the instructions.
-        unsafe { vdupq_n_s32(0) }
+        unsafe { [vdupq_n_s32(0); 16] }
     }
 
     #[inline(always)]
-    unsafe fn short_load(from: *const i16) -> [int16x8_t; 2] {
-        // SAFETY: the caller vouches for the instructions and 16 readable numbers.
-        unsafe { [vld1q_s16(from), vld1q_s16(from.add(8))] }
+    unsafe fn weights(from: *const i8) -> [int8x16_t; 4] {
+        // SAFETY: the caller vouches for the instructions and 64 readable numbers.
+        unsafe { [vld1q_s8(from), vld1q_s8(from.add(16)), vld1q_s8(from.add(32)), vld1q_s8(from.add(48))] }
     }
 
     #[inline(always)]
-    unsafe fn short_widen(from: *const i8) -> [int16x8_t; 2] {
-        // SAFETY: the caller vouches for the instructions and 16 readable numbers.
+    unsafe fn inputs(x: &Quantized<'_>, k: usize) -> int16x8_t {
+        // SAFETY: the caller vouches for the instructions and GROUP readable numbers.
         unsafe {
-            let bytes = vld1q_s8(from);
-            [vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes)]
+            let four = vld1_s16(x.shorts.as_ptr().add(k));
+            vcombine_s16(four, four)
         }
     }
 
     #[inline(always)]
-    unsafe fn int_mul_add(x: [int16x8_t; 2], w: [int16x8_t; 2], sum: int32x4_t) -> int32x4_t {
+    unsafe fn add_products(x: int16x8_t, w: [int8x16_t; 4], mut sums: [int32x4_t; 16]) -> [int32x4_t; 16] {
         // SAFETY: the caller vouches for the instructions.
         unsafe {
-            let sum = vmlal_s16(sum, vget_low_s16(x[0]), vget_low_s16(w[0]));
-            let sum = vmlal_high_s16(sum, x[0], w[0]);
-            let sum = vmlal_s16(sum, vget_low_s16(x[1]), vget_low_s16(w[1]));
-            vmlal_high_s16(sum, x[1], w[1])
+            for i in 0..4 {
+                let (low, high) = (vmovl_s8(vget_low_s8(w[i])), vmovl_high_s8(w[i]));
+                sums[4 * i] = vmlal_s16(sums[4 * i], vget_low_s16(low), vget_low_s16(x));
+                sums[4 * i + 1] = vmlal_high_s16(sums[4 * i + 1], low, x);
+                sums[4 * i + 2] = vmlal_s16(sums[4 * i + 2], vget_low_s16(high), vget_low_s16(x));
+                sums[4 * i + 3] = vmlal_high_s16(sums[4 * i + 3], high, x);
+            }
         }
+        sums
     }
 
     #[inline(always)]
-    unsafe fn int_sum(a: int32x4_t) -> i64 {
-        // SAFETY: the caller vouches for the instructions.
-        unsafe { vaddlvq_s32(a) }
+    unsafe fn add_sums(sums: [int32x4_t; 16], totals: &mut [f64; 16]) {
+        for (total, sum) in totals.iter_mut().zip(sums) {
+            // SAFETY: the caller vouches for the instructions.
+            *total += unsafe { vaddlvq_s32(sum) } as f64;
+        }
     }
 
     #[inline(always)]

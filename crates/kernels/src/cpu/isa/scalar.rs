@@ -4,7 +4,7 @@ use std::array;
 
 use half::bf16;
 
-use super::{Isa, Lanes};
+use super::{GROUP, Isa, Lanes, PANEL, Panel, Quantized};
 
 /// No special instructions.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +14,8 @@ impl Isa for Scalar {
     const NAME: &'static str = "scalar";
     const FMA: bool = false;
     const TILE_ROWS: usize = 2;
+    const PANELS: [(usize, usize); 2] = [(1, 1), (1, 1)];
+    const PLANES: bool = false;
 
     fn detect() -> Option<Self> {
         Some(Self)
@@ -29,9 +31,13 @@ impl Isa for Scalar {
         unsafe { super::dots_float::<Self, bf16, R, N>(x, w) }
     }
 
-    fn dots_int8<const R: usize, const N: usize>(self, x: [&[i16]; R], w: [&[i8]; N]) -> [[i64; N]; R] {
+    fn panels<const R: usize, const T: usize>(
+        self,
+        x: [Quantized<'_>; R],
+        w: [Panel<'_>; T],
+    ) -> [[[f32; 16]; T]; R] {
         // SAFETY: needs no special instructions.
-        unsafe { super::dots_int8::<Self, R, N>(x, w) }
+        unsafe { super::panels::<Self, false, R, T>(x, w) }
     }
 
     fn run<T>(self, loops: impl FnOnce() -> T) -> T {
@@ -41,10 +47,10 @@ impl Isa for Scalar {
 
 impl Lanes for Scalar {
     type Float = [f32; 16];
-    type Short = [i16; 16];
-    type Int = [i32; 16];
-    const SHORTS: usize = 16;
-    const FLUSH: usize = 512; // 512 · 127 · 32,512 < 2³¹
+    type Weights = [[i8; GROUP]; PANEL];
+    type Inputs = [i16; GROUP];
+    type Sums = [i32; PANEL];
+    const FLUSH: usize = 128; // 128 · 4 · 127 · 32,512 < 2³¹
 
     #[inline(always)]
     unsafe fn zero() -> [f32; 16] {
@@ -77,30 +83,36 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn int_zero() -> [i32; 16] {
-        [0; 16]
+    unsafe fn no_sums() -> [i32; PANEL] {
+        [0; PANEL]
     }
 
     #[inline(always)]
-    unsafe fn short_load(from: *const i16) -> [i16; 16] {
-        // SAFETY: the caller vouches for 16 readable numbers.
-        unsafe { from.cast::<[i16; 16]>().read_unaligned() }
+    unsafe fn weights(from: *const i8) -> [[i8; GROUP]; PANEL] {
+        // SAFETY: the caller vouches for 64 readable numbers.
+        unsafe { from.cast::<[[i8; GROUP]; PANEL]>().read_unaligned() }
     }
 
     #[inline(always)]
-    unsafe fn short_widen(from: *const i8) -> [i16; 16] {
-        // SAFETY: the caller vouches for 16 readable numbers.
-        unsafe { from.cast::<[i8; 16]>().read_unaligned() }.map(i16::from)
+    unsafe fn inputs(x: &Quantized<'_>, k: usize) -> [i16; GROUP] {
+        // SAFETY: the caller vouches for GROUP readable numbers.
+        unsafe { x.shorts.as_ptr().add(k).cast::<[i16; GROUP]>().read_unaligned() }
     }
 
     #[inline(always)]
-    unsafe fn int_mul_add(x: [i16; 16], w: [i16; 16], sum: [i32; 16]) -> [i32; 16] {
-        array::from_fn(|i| i32::from(x[i]) * i32::from(w[i]) + sum[i])
+    unsafe fn add_products(x: [i16; GROUP], w: [[i8; GROUP]; PANEL], sums: [i32; PANEL]) -> [i32; PANEL] {
+        let product = |w: i8, x: i16| i32::from(w) * i32::from(x);
+        array::from_fn(|j| {
+            let [a, b, c, d] = w[j];
+            sums[j] + product(a, x[0]) + product(b, x[1]) + product(c, x[2]) + product(d, x[3])
+        })
     }
 
     #[inline(always)]
-    unsafe fn int_sum(a: [i32; 16]) -> i64 {
-        a.iter().map(|&a| i64::from(a)).sum()
+    unsafe fn add_sums(sums: [i32; PANEL], totals: &mut [f64; 16]) {
+        for (total, sum) in totals.iter_mut().zip(sums) {
+            *total += f64::from(sum);
+        }
     }
 
     #[inline(always)]
