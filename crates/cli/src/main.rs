@@ -3,6 +3,7 @@
 //! Results go to stdout, everything else to stderr. Exit codes: 0, 1 for a failure, 2 for wrong usage, 130 after
 //! Ctrl-C.
 
+mod bench;
 mod devices;
 mod faults;
 mod inspect;
@@ -30,6 +31,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Score(score::Args),
+    Bench(bench::Args),
     Inspect(inspect::Args),
     Tokenize(tokenize::Args),
     Devices(devices::Args),
@@ -45,6 +47,7 @@ fn run(command: &Command) -> Result<ExitCode> {
     match command {
         Command::Run(args) => run::run(args),
         Command::Score(args) => score::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Tokenize(args) => tokenize::run(args),
         Command::Devices(args) => devices::run(args),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
 
+mod bench;
 mod checkpoints;
 mod failures;
 mod interrupt;
