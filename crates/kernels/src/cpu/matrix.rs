@@ -10,7 +10,8 @@ use super::rows::{Input, Rows, quantize_weights};
 use super::threads::Threads;
 use crate::{Error, Result, Tensor, WeightKind};
 
-/// A matrix, output after output, each padded with zeros to a multiple of [`PAD`] inputs.
+/// A matrix, its inputs padded with zeros to a multiple of [`PAD`]: floats output after output, integers in panels of
+/// [`PANEL`] outputs.
 #[derive(Debug)]
 pub struct Weight {
     pub(super) outputs: usize,
