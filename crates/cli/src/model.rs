@@ -109,7 +109,7 @@ pub struct PromptArgs {
     #[arg(value_name = "TEXT")]
     pub text: Option<String>,
 
-    /// Token ids to begin with, separated by commas
+    /// Token ids to begin with, separated by commas; - reads them from stdin
     #[arg(long, value_name = "IDS", allow_hyphen_values = true)]
     pub prompt_ids: Option<String>,
 }
@@ -124,6 +124,7 @@ impl PromptArgs {
             (None, None) => Err(invalid("no prompt: give a text, - for stdin, or --prompt-ids 1,2,3").into()),
             (Some(text), None) if text == "-" => Ok(Prompt::Text(read_stdin()?)),
             (Some(text), None) => Ok(Prompt::Text(text.clone())),
+            (None, Some(ids)) if ids == "-" => Ok(Prompt::Ids(parse_ids(&read_stdin()?)?)),
             (None, Some(ids)) => Ok(Prompt::Ids(parse_ids(ids)?)),
         }
     }

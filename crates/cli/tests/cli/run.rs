@@ -231,3 +231,13 @@ fn without_a_tokenizer_ids_run_and_ids_come_out() {
         assert_eq!(result["generated_text"], Value::Null);
     }
 }
+
+#[test]
+fn ids_come_from_stdin_too_where_no_argument_could_hold_them() {
+    let given = process::json(["score", "--prompt-ids", "313,410,354"]);
+    let read = whin_reading(["score", "--prompt-ids", "-", "--json"], b"313 410\n354\n").succeeded().json();
+    assert_eq!(read, given);
+    let many = "313,".repeat(100_000);
+    let outcome = whin_reading(["run", "--prompt-ids", "-", "-n", "1"], many.as_bytes());
+    outcome.failed("context_exceeded", &["100000", "4096"]);
+}
