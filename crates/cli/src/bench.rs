@@ -65,9 +65,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     // Before the measuring of the bandwidth takes memory of its own.
     let peak = memory::peak();
-    let threads = args.engine.threads;
-    let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let bandwidth = memory::bandwidth(threads)?;
+    let bandwidth = memory::bandwidth(args.engine.threads.unwrap_or_else(whin::available_threads))?;
     if args.json {
         print_json(bandwidth, peak, &results)?;
     } else {

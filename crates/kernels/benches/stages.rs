@@ -1,17 +1,18 @@
 //! How fast the products of Qwen3-0.6B run on the best instruction set of this processor, and how fast its memory is.
 //!
-//! Decode reads each weight once a token: what counts is GB/s, and its share of `memory_read` in the same run. Prefill
+//! Decode reads each weight once a token: what counts is GB/s, and its share of what memory gives, measured first. Prefill
 //! computes: its column says `Gitem/s`, and an item is one floating-point operation (two a multiplication).
 //!
 //! `cargo bench -p whin-kernels`; `WHIN_THREADS=1` sets the number of threads, else all cores work.
 
+use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
-use divan::{Bencher, black_box};
-use whin_kernels::cpu::{Cpu, Isa, isa};
+use whin_kernels::cpu::{Cpu, Isa, isa, read_bandwidth};
 use whin_kernels::{Activation, Backend, Dtype, Gated, Head, Project, RmsNorm, Step, Tensor, WeightKind};
 
 fn main() {
-    println!("{} threads", threads());
+    let bandwidth = read_bandwidth(threads()).expect("memory") / 1e9;
+    println!("{} threads, memory is read at {bandwidth:.1} GB/s", threads());
     divan::main();
 }
 
@@ -46,33 +47,6 @@ const SHAPES: [Shape; 5] = [
     Shape { name: "down", outputs: 1024, inputs: 3072, stage: Stage::ProjectAdd },
     Shape { name: "head", outputs: 151_936, inputs: 1024, stage: Stage::Logits },
 ];
-
-#[divan::bench(sample_count = 20, sample_size = 1)]
-fn memory_read(bencher: Bencher) {
-    const BYTES: usize = 640 << 20;
-    let mut map = memmap2::MmapMut::map_anon(BYTES).expect("memory");
-    #[cfg(target_os = "linux")]
-    let _ = map.advise(memmap2::Advice::HugePage);
-    map.fill(1);
-    let numbers: &[u64] = bytemuck::cast_slice(&map);
-    bencher.counter(BytesCount::new(BYTES)).bench_local(|| {
-        std::thread::scope(|scope| {
-            for part in numbers.chunks(numbers.len().div_ceil(threads())) {
-                scope.spawn(move || black_box(sum(part)));
-            }
-        });
-    });
-}
-
-fn sum(numbers: &[u64]) -> u64 {
-    let mut lanes = [0_u64; 32];
-    for chunk in numbers.as_chunks::<32>().0 {
-        for (lane, number) in lanes.iter_mut().zip(chunk) {
-            *lane ^= number;
-        }
-    }
-    lanes.iter().fold(0, |a, b| a ^ b)
-}
 
 #[divan::bench(args = &SHAPES, sample_count = 20, sample_size = 1)]
 fn decode_int8(bencher: Bencher, shape: &Shape) {

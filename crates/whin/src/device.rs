@@ -70,7 +70,7 @@ pub struct DeviceInfo {
 
 /// The devices of this machine.
 pub fn devices() -> Vec<DeviceInfo> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = available_threads();
     vec![DeviceInfo {
         id: "cpu".to_owned(),
         name: processor_name(),
@@ -78,6 +78,11 @@ pub fn devices() -> Vec<DeviceInfo> {
         available: memory::available(),
         detail: format!("{threads} threads, {}", instruction_sets().join(", ")),
     }]
+}
+
+/// Threads that this process may run at once, by the system's word.
+pub fn available_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn processor_name() -> String {

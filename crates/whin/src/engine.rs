@@ -322,10 +322,10 @@ fn launch_best_cpu(parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)> {
 
 fn launch_cpu(name: &str, parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)> {
     fn cpu<I: Isa>(parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)> {
-        let all = || std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
-        let threads = parts.options.threads.unwrap_or_else(all);
-        if threads > all() {
-            tracing::warn!("{threads} threads share {} cores: fewer would be faster", all());
+        let all = crate::device::available_threads().min(MAX_THREADS);
+        let threads = parts.options.threads.unwrap_or(all);
+        if threads > all {
+            tracing::warn!("{threads} threads share {all} cores: fewer would be faster");
         }
         launch(Cpu::<I>::new(threads)?, parts)
     }

@@ -209,36 +209,7 @@ fn the_family_must_be_known_and_agree_with_itself() {
 }
 
 #[test]
-fn every_activation_that_can_be_computed_has_its_names() {
-    let cases = [
-        ("silu", Activation::Silu),
-        ("swish", Activation::Silu),
-        ("gelu", Activation::Gelu),
-        ("gelu_python", Activation::Gelu),
-        ("gelu_new", Activation::GeluTanh),
-        ("gelu_fast", Activation::GeluTanh),
-        ("gelu_accurate", Activation::GeluTanh),
-        ("gelu_pytorch_tanh", Activation::GeluTanh),
-        ("gelu_python_tanh", Activation::GeluTanh),
-        ("quick_gelu", Activation::GeluSigmoid),
-        ("gelu_10", Activation::GeluClipped),
-        ("relu", Activation::Relu),
-        ("relu2", Activation::ReluSquared),
-        ("relu6", Activation::Relu6),
-        ("leaky_relu", Activation::LeakyRelu),
-        ("sigmoid", Activation::Sigmoid),
-        ("tanh", Activation::Tanh),
-        ("mish", Activation::Mish),
-        ("hardswish", Activation::HardSwish),
-        ("laplace", Activation::Laplace),
-        ("sqrtsoftplus", Activation::SqrtSoftplus),
-        ("linear", Activation::Identity),
-    ];
-    for (name, activation) in cases {
-        let spec = accepted(json!({ "hidden_act": name }));
-        let FeedForward::Gated(gated) = &spec.layers[0].feed_forward;
-        assert_eq!(gated.activation, activation, "{name}");
-    }
+fn activations_that_cannot_be_computed_are_refused_by_name() {
     for name in ["prelu", "xielu", "SiLU", ""] {
         refused(json!({ "hidden_act": name }), &["hidden_act", "silu, swish"]);
     }
