@@ -1,0 +1,1 @@
+"""Runs whin and its peers on the same random weights and compares what they reach."""

@@ -1,0 +1,24 @@
+"""Who takes part, with which weights."""
+
+from . import Peer
+from .in_python import MistralRs, OpenVino, Transformers
+from .llama_cpp import LlamaCpp
+from .whin import Whin
+
+ENTRANTS: tuple[Peer, ...] = (
+    Whin("int8"),
+    LlamaCpp("int8", flash_attention=False),
+    LlamaCpp("int8", flash_attention=True),
+    OpenVino("int8"),
+    MistralRs("int8"),
+    Whin("int4"),
+    LlamaCpp("int4", flash_attention=False),
+    LlamaCpp("int4", flash_attention=True),
+    LlamaCpp("int4", flash_attention=True, pure=True),
+    OpenVino("int4"),
+    MistralRs("int4"),
+    Whin("bf16"),
+    LlamaCpp("bf16", flash_attention=False),
+    LlamaCpp("bf16", flash_attention=True),
+    Transformers("bf16"),
+)
