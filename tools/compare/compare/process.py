@@ -58,6 +58,9 @@ def run(command: Command, cpus: list[int], realtime: bool, timeout: float) -> Fi
         try:
             # Unlike Popen.wait, this also gives the memory of just this child.
             _, status, usage = os.wait4(child.pid, 0)
+        except BaseException:  # Ctrl-C: leave nothing running
+            child.kill()
+            raise
         finally:
             timer.cancel()
         child.returncode = os.waitstatus_to_exitcode(status)

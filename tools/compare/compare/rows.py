@@ -32,7 +32,7 @@ ROWS = (
     Row("decode-2048", "decode after 2048 tokens", "decode", 64, depth=2048, repeats=1),
     Row("decode-128x16", "decode of 16 texts, after 128 tokens each", "decode", 64, depth=128, batch=16,
         repeats=1, weights=("int8", "int4")),
-    Row("decode-128-busy", "decode after 128 tokens, beside busy processes", "decode", 64, depth=128, busy=True,
+    Row("decode-128-busy", "decode after 128 tokens, beside busy processes", "decode", 32, depth=128, busy=True,
         repeats=1, weights=("int8",)),
 )
 

@@ -16,7 +16,6 @@ ENTRANTS: tuple[Peer, ...] = (
     LlamaCpp("int4", flash_attention=True),
     LlamaCpp("int4", flash_attention=True, pure=True),
     OpenVino("int4"),
-    MistralRs("int4"),
     Whin("bf16"),
     LlamaCpp("bf16", flash_attention=False),
     LlamaCpp("bf16", flash_attention=True),

@@ -30,8 +30,8 @@ class LlamaCpp:
         repeats = ["-r", str(row.repeats), "-o", "json"]
         if row.batch > 1:
             context = row.batch * (row.depth + row.tokens)
-            what = ["-c", str(context), "-npp", str(row.depth), "-ntg", str(row.tokens), "-npl", ",".join([str(row.batch)] * row.repeats)]
-            binary, options = "llama-batched-bench", [*what, "--output-format", "jsonl"]
+            what = ["-npp", str(row.depth), "-ntg", str(row.tokens), "-npl", ",".join([str(row.batch)] * row.repeats)]
+            binary, options = "llama-batched-bench", ["-c", str(context), *what, "--output-format", "jsonl"]
         elif row.kind == "prefill":
             binary, options = "llama-bench", ["-p", str(row.tokens), "-n", "0", *repeats]
         else:
