@@ -1,5 +1,6 @@
 """From single measurements to one Markdown table: medians, and ratios of whin to each peer."""
 
+from collections.abc import Sequence
 from statistics import median
 
 from .rows import MEMORY_ROW, MODELS, ROWS, WEIGHTS
@@ -33,7 +34,7 @@ def lines(measurements: list[dict]) -> list[tuple[str, str, dict[str, float], bo
     return [line for line in found if line[2]]
 
 
-def markdown(measurements: list[dict], order: list[str]) -> str:
+def markdown(measurements: list[dict], order: Sequence[str]) -> str:
     """The table. `order`: names of the peers as they stand in columns; those without any figure get none."""
     found = lines(measurements)
     peers = [peer for peer in order if any(peer in cells for _, _, cells, _ in found)]

@@ -5,6 +5,11 @@ from .in_python import MistralRs, OpenVino, Transformers
 from .llama_cpp import LlamaCpp
 from .whin import Whin
 
+# Their names, in the order of the table's columns.
+COLUMNS = (
+    "whin", "llama.cpp", "llama.cpp -fa", "llama.cpp -fa --pure", "OpenVINO", "mistral.rs", "transformers",
+)
+
 ENTRANTS: tuple[Peer, ...] = (
     Whin("int8"),
     LlamaCpp("int8", flash_attention=False),
