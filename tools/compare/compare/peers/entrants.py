@@ -7,7 +7,8 @@ from .whin import Whin
 
 # Their names, in the order of the table's columns.
 COLUMNS = (
-    "whin", "llama.cpp", "llama.cpp -fa", "llama.cpp -fa --pure", "OpenVINO", "mistral.rs", "transformers",
+    "whin", "llama.cpp", "llama.cpp -fa", "llama.cpp -fa --pure", "OpenVINO", "OpenVINO, rows", "mistral.rs",
+    "transformers",
 )
 
 ENTRANTS: tuple[Peer, ...] = (
@@ -15,6 +16,7 @@ ENTRANTS: tuple[Peer, ...] = (
     LlamaCpp("int8", flash_attention=False),
     LlamaCpp("int8", flash_attention=True),
     OpenVino("int8"),
+    OpenVino("int8", rows=True),
     MistralRs("int8"),
     Whin("int4"),
     LlamaCpp("int4", flash_attention=False),

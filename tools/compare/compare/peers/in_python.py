@@ -24,13 +24,19 @@ class InPython:
 
 @dataclass(frozen=True)
 class OpenVino(InPython):
-    name: str = "OpenVINO"
+    """`rows`: the exported model with one scale a row, instead of the GGUF file with one for 32 weights."""
+
+    rows: bool = False
+
+    @property
+    def name(self) -> str:
+        return "OpenVINO, rows" if self.rows else "OpenVINO"
 
     def measures(self, row: Row) -> bool:
         return True
 
     def command(self, place: Place, model: str, row: Row) -> Command:
-        file = place.gguf(model, QUANTIZATIONS[self.weights])
+        file = f"{place.checkpoint(model)}-openvino" if self.rows else place.gguf(model, QUANTIZATIONS[self.weights])
         return place.worker("run_openvino", "openvino", "--model", file, *worker_arguments(row))
 
 
