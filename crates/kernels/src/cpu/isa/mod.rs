@@ -13,6 +13,7 @@ use half::bf16;
 pub mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub mod avx512;
+pub mod int4;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;
 pub mod scalar;
@@ -31,7 +32,9 @@ pub trait Isa: Copy + Send + Sync + 'static {
     const TILE_ROWS: usize;
     /// Rows, and panels for them, that keep all integer sums in registers: for one row, and for many.
     const PANELS: [(usize, usize); 2];
-    /// Whether integer products take activations as two planes of bytes rather than as 16-bit integers.
+    /// The same for 4-bit products.
+    const INT4: [(usize, usize); 2];
+    /// Whether 8-bit products take activations as two planes of bytes rather than as 16-bit integers.
     const PLANES: bool;
 
     /// The token, if this processor has the instructions.
@@ -46,6 +49,12 @@ pub trait Isa: Copy + Send + Sync + 'static {
         self,
         x: [Quantized<'_>; R],
         w: [Panel<'_>; T],
+    ) -> [[[f32; 16]; T]; R];
+    /// The products of quantised rows with 4-bit panels, each a stream of blocks as [`int4`] says.
+    fn int4<const R: usize, const T: usize>(
+        self,
+        x: [int4::Signed<'_>; R],
+        w: [&[u8]; T],
     ) -> [[[f32; 16]; T]; R];
     /// Calls `loops` compiled with these instructions: what the compiler vectorises by itself needs no more.
     fn run<T>(self, loops: impl FnOnce() -> T) -> T;
