@@ -17,7 +17,7 @@ impl Isa for Avx512 {
     const FMA: bool = true;
     const TILE_ROWS: usize = 4;
     const PANELS: [(usize, usize); 2] = [(1, 4), (4, 2)];
-    const INT4: [(usize, usize); 2] = [(1, 2), (6, 1)];
+    const INT4: [(usize, usize); 2] = [(1, 1), (6, 1)];
     const PLANES: bool = true;
 
     fn detect() -> Option<Self> {
