@@ -334,6 +334,8 @@ fn launch_cpu(name: &str, parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)>
         #[cfg(target_arch = "x86_64")]
         "avx512" => cpu::<isa::avx512::Avx512>(parts),
         #[cfg(target_arch = "x86_64")]
+        "avxvnni" => cpu::<isa::avxvnni::AvxVnni>(parts),
+        #[cfg(target_arch = "x86_64")]
         "avx2" => cpu::<isa::avx2::Avx2>(parts),
         #[cfg(target_arch = "aarch64")]
         "neon" => cpu::<isa::neon::Neon>(parts),

@@ -102,7 +102,7 @@ fn scores(engine: &Engine, documents: &[Document]) -> Vec<f64> {
 }
 
 #[test]
-fn scores_are_those_of_transformers_and_integers_cost_little() {
+fn scores_are_those_of_transformers_and_integers_cost_less_than_a_percent() {
     let texts: Texts = fixture("seedling-text.json");
     let right: Vec<f64> = texts.documents.iter().flat_map(|document| document.logprobs.clone()).collect();
     assert!(right.len() >= 2000);
@@ -112,12 +112,12 @@ fn scores_are_those_of_transformers_and_integers_cost_little() {
     }
     let perplexity = |scores: &[f64]| (-scores.iter().sum::<f64>() / scores.len() as f64).exp();
     println!("perplexity over {} tokens: bf16 {:.5}", right.len(), perplexity(&exact));
-    for (weights, most) in [(Weights::Int8, 0.01), (Weights::Int4, 0.1), (Weights::Int4All, 0.1)] {
+    for weights in [Weights::Int8, Weights::Int4, Weights::Int4All] {
         let rounded = scores(&engine(Device::Auto, weights), &texts.documents);
         let ratio = perplexity(&rounded) / perplexity(&exact);
         println!("{} × {ratio:.5}", weights.name());
         assert!(
-            (ratio - 1.0).abs() < most,
+            (ratio - 1.0).abs() < 0.01,
             "{} changes the perplexity by a factor of {ratio}",
             weights.name()
         );

@@ -245,6 +245,7 @@ mod tests {
         #[cfg(target_arch = "x86_64")]
         {
             the_references::<super::super::isa::avx2::Avx2>();
+            the_references::<super::super::isa::avxvnni::AvxVnni>();
             the_references::<super::super::isa::avx512::Avx512>();
         }
         #[cfg(target_arch = "aarch64")]

@@ -14,6 +14,8 @@ pub struct Cpus {
     #[cfg(target_arch = "x86_64")]
     avx2: Vec<Cpu<whin_kernels::cpu::isa::avx2::Avx2>>,
     #[cfg(target_arch = "x86_64")]
+    avxvnni: Vec<Cpu<whin_kernels::cpu::isa::avxvnni::AvxVnni>>,
+    #[cfg(target_arch = "x86_64")]
     avx512: Vec<Cpu<whin_kernels::cpu::isa::avx512::Avx512>>,
     #[cfg(target_arch = "aarch64")]
     neon: Vec<Cpu<whin_kernels::cpu::isa::neon::Neon>>,
@@ -34,6 +36,8 @@ impl Cpus {
             #[cfg(target_arch = "x86_64")]
             avx2: pools(),
             #[cfg(target_arch = "x86_64")]
+            avxvnni: pools(),
+            #[cfg(target_arch = "x86_64")]
             avx512: pools(),
             #[cfg(target_arch = "aarch64")]
             neon: pools(),
@@ -46,6 +50,7 @@ impl Cpus {
         #[cfg(target_arch = "x86_64")]
         {
             answers.extend(ask(&mut self.avx2, case));
+            answers.extend(ask(&mut self.avxvnni, case));
             answers.extend(ask(&mut self.avx512, case));
         }
         #[cfg(target_arch = "aarch64")]

@@ -190,9 +190,12 @@ fn argmax() {
         check(Cpu::<Scalar>::new(threads).unwrap(), &x, &ids);
         #[cfg(target_arch = "x86_64")]
         {
-            use whin_kernels::cpu::{Isa, isa::avx2::Avx2, isa::avx512::Avx512};
+            use whin_kernels::cpu::isa::{Isa, avx2::Avx2, avx512::Avx512, avxvnni::AvxVnni};
             if Avx2::detect().is_some() {
                 check(Cpu::<Avx2>::new(threads).unwrap(), &x, &ids);
+            }
+            if AvxVnni::detect().is_some() {
+                check(Cpu::<AvxVnni>::new(threads).unwrap(), &x, &ids);
             }
             if Avx512::detect().is_some() {
                 check(Cpu::<Avx512>::new(threads).unwrap(), &x, &ids);

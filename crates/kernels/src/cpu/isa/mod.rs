@@ -13,6 +13,8 @@ use half::bf16;
 pub mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub mod avx512;
+#[cfg(target_arch = "x86_64")]
+pub mod avxvnni;
 pub mod int4;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;
@@ -330,3 +332,47 @@ macro_rules! stamp {
     };
 }
 pub(crate) use stamp;
+
+/// Takes floats and prefetching over from `$lanes`, whose instructions the instruction set includes.
+macro_rules! floats_of {
+    ($lanes:ty) => {
+        type Float = <$lanes as Lanes>::Float;
+
+        #[inline(always)]
+        unsafe fn zero() -> Self::Float {
+            // SAFETY: the caller vouches for what this asks for.
+            unsafe { <$lanes as Lanes>::zero() }
+        }
+
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> Self::Float {
+            // SAFETY: the caller vouches for what this asks for.
+            unsafe { <$lanes as Lanes>::load(from) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_bf16(from: *const bf16) -> Self::Float {
+            // SAFETY: the caller vouches for what this asks for.
+            unsafe { <$lanes as Lanes>::load_bf16(from) }
+        }
+
+        #[inline(always)]
+        unsafe fn mul_add(a: Self::Float, b: Self::Float, sum: Self::Float) -> Self::Float {
+            // SAFETY: the caller vouches for what this asks for.
+            unsafe { <$lanes as Lanes>::mul_add(a, b, sum) }
+        }
+
+        #[inline(always)]
+        unsafe fn sum(a: Self::Float) -> f32 {
+            // SAFETY: the caller vouches for what this asks for.
+            unsafe { <$lanes as Lanes>::sum(a) }
+        }
+
+        #[inline(always)]
+        unsafe fn prefetch(at: *const u8) {
+            // SAFETY: the caller vouches for what this asks for.
+            unsafe { <$lanes as Lanes>::prefetch(at) }
+        }
+    };
+}
+pub(crate) use floats_of;
