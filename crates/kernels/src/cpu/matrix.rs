@@ -295,7 +295,6 @@ fn cover_with_panels<'a, I: Isa>(
             (2, 2) => panel_row::<I, 2, 2>(isa, input, at, panel, emit),
             (2, _) => panel_row::<I, 2, 1>(isa, input, at, panel, emit),
             (_, 4) => panel_row::<I, 1, 4>(isa, input, at, panel, emit),
-            (_, 2) => panel_row::<I, 1, 2>(isa, input, at, panel, emit),
             _ => panel_row::<I, 1, 1>(isa, input, at, panel, emit),
         };
     }

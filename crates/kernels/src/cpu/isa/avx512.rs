@@ -16,7 +16,7 @@ impl Isa for Avx512 {
     const NAME: &'static str = "avx512";
     const FMA: bool = true;
     const TILE_ROWS: usize = 4;
-    const PANELS: [(usize, usize); 2] = [(1, 4), (4, 2)];
+    const PANELS: [(usize, usize); 2] = [(1, 1), (4, 2)];
     const INT4: [(usize, usize); 2] = [(1, 1), (6, 1)];
     const PLANES: bool = true;
 

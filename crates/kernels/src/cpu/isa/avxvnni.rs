@@ -16,7 +16,7 @@ impl Isa for AvxVnni {
     const NAME: &'static str = "avxvnni";
     const FMA: bool = true;
     const TILE_ROWS: usize = 2;
-    const PANELS: [(usize, usize); 2] = [(1, 2), (2, 1)];
+    const PANELS: [(usize, usize); 2] = [(1, 1), (2, 1)];
     const INT4: [(usize, usize); 2] = [(1, 1), (2, 1)];
     const PLANES: bool = true;
 
