@@ -93,8 +93,16 @@ fn on_best(bencher: Bencher, shape: &Shape, kind: WeightKind, rows: usize) {
         }
     }
     #[cfg(target_arch = "aarch64")]
-    if usable::<isa::neon::Neon>() {
-        return products::<isa::neon::Neon>(bencher, shape, kind, rows);
+    {
+        if usable::<isa::i8mm::I8mm>() {
+            return products::<isa::i8mm::I8mm>(bencher, shape, kind, rows);
+        }
+        if usable::<isa::dotprod::DotProd>() {
+            return products::<isa::dotprod::DotProd>(bencher, shape, kind, rows);
+        }
+        if usable::<isa::neon::Neon>() {
+            return products::<isa::neon::Neon>(bencher, shape, kind, rows);
+        }
     }
     products::<isa::scalar::Scalar>(bencher, shape, kind, rows)
 }

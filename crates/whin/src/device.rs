@@ -109,6 +109,10 @@ pub fn instruction_sets() -> &'static [&'static str] {
             #[cfg(target_arch = "x86_64")]
             name::<isa::avx2::Avx2>(),
             #[cfg(target_arch = "aarch64")]
+            name::<isa::i8mm::I8mm>(),
+            #[cfg(target_arch = "aarch64")]
+            name::<isa::dotprod::DotProd>(),
+            #[cfg(target_arch = "aarch64")]
             name::<isa::neon::Neon>(),
             name::<isa::scalar::Scalar>(),
         ];

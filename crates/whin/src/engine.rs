@@ -338,6 +338,10 @@ fn launch_cpu(name: &str, parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)>
         #[cfg(target_arch = "x86_64")]
         "avx2" => cpu::<isa::avx2::Avx2>(parts),
         #[cfg(target_arch = "aarch64")]
+        "i8mm" => cpu::<isa::i8mm::I8mm>(parts),
+        #[cfg(target_arch = "aarch64")]
+        "dotprod" => cpu::<isa::dotprod::DotProd>(parts),
+        #[cfg(target_arch = "aarch64")]
         "neon" => cpu::<isa::neon::Neon>(parts),
         _ => cpu::<isa::scalar::Scalar>(parts),
     }

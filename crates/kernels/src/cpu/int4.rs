@@ -249,7 +249,11 @@ mod tests {
             the_references::<super::super::isa::avx512::Avx512>();
         }
         #[cfg(target_arch = "aarch64")]
-        the_references::<super::super::isa::neon::Neon>();
+        {
+            the_references::<super::super::isa::neon::Neon>();
+            the_references::<super::super::isa::dotprod::DotProd>();
+            the_references::<super::super::isa::i8mm::I8mm>();
+        }
     }
 
     #[test]

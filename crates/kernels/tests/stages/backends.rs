@@ -19,6 +19,10 @@ pub struct Cpus {
     avx512: Vec<Cpu<whin_kernels::cpu::isa::avx512::Avx512>>,
     #[cfg(target_arch = "aarch64")]
     neon: Vec<Cpu<whin_kernels::cpu::isa::neon::Neon>>,
+    #[cfg(target_arch = "aarch64")]
+    dotprod: Vec<Cpu<whin_kernels::cpu::isa::dotprod::DotProd>>,
+    #[cfg(target_arch = "aarch64")]
+    i8mm: Vec<Cpu<whin_kernels::cpu::isa::i8mm::I8mm>>,
 }
 
 /// What one backend made of a case.
@@ -41,6 +45,10 @@ impl Cpus {
             avx512: pools(),
             #[cfg(target_arch = "aarch64")]
             neon: pools(),
+            #[cfg(target_arch = "aarch64")]
+            dotprod: pools(),
+            #[cfg(target_arch = "aarch64")]
+            i8mm: pools(),
         }
     }
 
@@ -54,7 +62,11 @@ impl Cpus {
             answers.extend(ask(&mut self.avx512, case));
         }
         #[cfg(target_arch = "aarch64")]
-        answers.extend(ask(&mut self.neon, case));
+        {
+            answers.extend(ask(&mut self.neon, case));
+            answers.extend(ask(&mut self.dotprod, case));
+            answers.extend(ask(&mut self.i8mm, case));
+        }
         answers
     }
 

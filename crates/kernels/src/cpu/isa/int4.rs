@@ -535,7 +535,7 @@ mod neon {
 /// As for [`Nibbles`], with four readable scales.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
-unsafe fn neon_add_group(
+pub unsafe fn neon_add_group(
     high: std::arch::aarch64::int32x4_t,
     low: std::arch::aarch64::int32x4_t,
     scales: *const u16,

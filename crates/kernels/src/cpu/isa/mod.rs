@@ -15,6 +15,10 @@ pub mod avx2;
 pub mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub mod avxvnni;
+#[cfg(target_arch = "aarch64")]
+pub mod dotprod;
+#[cfg(target_arch = "aarch64")]
+pub mod i8mm;
 pub mod int4;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;
@@ -70,14 +74,18 @@ pub trait Isa: Copy + Send + Sync + 'static {
 pub trait Lanes {
     /// Sixteen f32.
     type Float: Copy;
-    /// Sixteen outputs by [`GROUP`] inputs of a panel.
+    /// Sixteen outputs by [`STEP`](Self::STEP) groups of a panel.
     type Weights: Copy;
-    /// [`GROUP`] activations, ready to be multiplied with `Weights`.
+    /// As many groups of activations, ready to be multiplied with `Weights`.
     type Inputs: Copy;
     /// 32-bit partial sums of sixteen outputs.
     type Sums: Copy;
     /// How many groups a `Sums` takes before a lane could overflow.
     const FLUSH: usize;
+    /// How many groups `Weights` and `Inputs` hold.
+    const STEP: usize = 1;
+    /// By how much activations grow when they enter from the planes, for each unit of the weights' own sum.
+    const OFFSET: f64 = PLANE_OFFSET;
 
     /// Sixteen zeros.
     unsafe fn zero() -> Self::Float;
@@ -92,14 +100,14 @@ pub trait Lanes {
 
     /// No sums yet.
     unsafe fn no_sums() -> Self::Sums;
-    /// From 64 readable numbers: (16 outputs, GROUP).
+    /// From readable numbers: (STEP, 16 outputs, GROUP).
     unsafe fn weights(from: *const i8) -> Self::Weights;
-    /// From the activations at `k` and the next `GROUP - 1`.
+    /// From the activations from `k` on.
     unsafe fn inputs(x: &Quantized<'_>, k: usize) -> Self::Inputs;
     /// `x · w + sums`
     unsafe fn add_products(x: Self::Inputs, w: Self::Weights, sums: Self::Sums) -> Self::Sums;
     /// Adds the sums of the sixteen outputs to `totals`. Where [`Isa::PLANES`] holds they exceed the true ones by
-    /// [`PLANE_OFFSET`] for each unit of the weights' own sum.
+    /// [`OFFSET`](Self::OFFSET) for each unit of the weights' own sum.
     unsafe fn add_sums(sums: Self::Sums, totals: &mut [f64; 16]);
 
     /// Asks for the cache line at an address, which need not be readable.
@@ -231,7 +239,7 @@ unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
 ) -> [[[f32; 16]; T]; R] {
     let len = w[0].values.len() / PANEL;
     assert!(
-        len.is_multiple_of(GROUP) && w.iter().all(|w| w.values.len() == len * PANEL),
+        len.is_multiple_of(L::STEP * GROUP) && w.iter().all(|w| w.values.len() == len * PANEL),
         "length of the panels"
     );
     for x in &x {
@@ -241,7 +249,7 @@ unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
     let mut totals = [[[0.0_f64; 16]; T]; R];
     let mut k = 0;
     // SAFETY: the caller vouches for the instructions; activations have `len` numbers and panels sixteen times as many,
-    // both whole groups. Prefetching may go anywhere.
+    // both whole steps. Prefetching may go anywhere.
     unsafe {
         while k < len {
             let end = len.min(k + L::FLUSH * GROUP);
@@ -250,7 +258,9 @@ unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
                 let mut weights = [L::weights(w[0].values.as_ptr().add(k * PANEL)); T];
                 for t in 0..T {
                     let at = w[t].values.as_ptr().add(k * PANEL);
-                    L::prefetch(at.wrapping_add(PANEL_AHEAD).cast());
+                    for group in 0..L::STEP {
+                        L::prefetch(at.wrapping_add(group * PANEL * GROUP + PANEL_AHEAD).cast());
+                    }
                     weights[t] = L::weights(at);
                 }
                 for r in 0..R {
@@ -259,7 +269,7 @@ unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
                         sums[r][t] = L::add_products(inputs, weights[t], sums[r][t]);
                     }
                 }
-                k += GROUP;
+                k += L::STEP * GROUP;
             }
             for r in 0..R {
                 for t in 0..T {
@@ -272,7 +282,7 @@ unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
     for r in 0..R {
         for t in 0..T {
             for j in 0..16 {
-                let offset = if PLANES { PLANE_OFFSET * f64::from(w[t].sums[j]) } else { 0.0 };
+                let offset = if PLANES { L::OFFSET * f64::from(w[t].sums[j]) } else { 0.0 };
                 // Sums are integers below 2^53, so the difference is exact and rounds once.
                 products[r][t][j] = (totals[r][t][j] - offset) as f32 * (x[r].scale * w[t].scales[j]);
             }
