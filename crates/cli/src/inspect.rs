@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde_json::json;
 use whin::memory::size;
-use whin::{Checkpoint, WeightKind};
+use whin::{Checkpoint, Weights};
 
 use crate::model::{ModelArgs, invalid};
 use crate::out;
@@ -41,7 +41,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             invalid(format!("context {context}: the model can do 1 to {}", spec.max_positions)).into()
         );
     }
-    let weights = |kind| spec.weight_bytes(kind);
     let per_position = spec.cache_shape().bytes_per_position(size_of::<f32>()) as u64;
     let cache = per_position.saturating_mul(context as u64);
     if args.json {
@@ -56,11 +55,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             "max_positions": spec.max_positions,
             "end_tokens": *checkpoint.end_tokens(),
             "tokenizer": checkpoint.has_tokenizer(),
-            "weight_bytes": {
-                "f32": weights(WeightKind::F32),
-                "bf16": weights(WeightKind::Bf16),
-                "int8": weights(WeightKind::Int8),
-            },
+            "weight_bytes": Weights::ALL
+                .map(|weights| (weights.name(), spec.weight_bytes(weights)))
+                .into_iter()
+                .collect::<std::collections::BTreeMap<_, _>>(),
             "context": context,
             "cache_bytes": cache,
         }))?;
@@ -68,9 +66,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let head = if spec.tied { "head tied to the embedding" } else { "separate head" };
     let tokenizer = if checkpoint.has_tokenizer() { "present" } else { "missing: only token ids can be run" };
+    let mut weights = Weights::ALL.map(|form| format!("{} {}", form.name(), size(spec.weight_bytes(form))));
+    weights.reverse();
+    let weights = weights.join(", ");
     out::text(&format!(
         "family       {}\nparameters   {:.1} million\nshape        {} layers, width {}, vocabulary {}, {head}\nwindow       \
-         {} tokens\nend tokens   {:?}\ntokenizer    {tokenizer}\nweights      int8 {}, bf16 {}, f32 {}\ncache        {} \
+         {} tokens\nend tokens   {:?}\ntokenizer    {tokenizer}\nweights      {weights}\ncache        {} \
          for {context} tokens\nruns         yes\n",
         spec.family,
         spec.parameters() as f64 / 1e6,
@@ -79,9 +80,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         spec.vocab,
         spec.max_positions,
         checkpoint.end_tokens(),
-        size(weights(WeightKind::Int8)),
-        size(weights(WeightKind::Bf16)),
-        size(weights(WeightKind::F32)),
         size(cache),
     ))?;
     Ok(ExitCode::SUCCESS)

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use whin::{Checkpoint, Device, Engine, Error, ErrorKind, Options, Prompt, WeightKind};
+use whin::{Checkpoint, Device, Engine, Error, ErrorKind, Options, Prompt};
 
 /// Which checkpoint.
 #[derive(Args)]
@@ -29,8 +29,8 @@ pub struct EngineArgs {
     #[command(flatten)]
     pub model: ModelArgs,
 
-    /// Where to compute: auto, cpu, cpu:avx512, cpu:avx2, cpu:neon, cpu:scalar or reference (slow, the definition of
-    /// what is right)
+    /// Where to compute: auto, cpu, cpu:avx512, cpu:avxvnni, cpu:avx2, cpu:i8mm, cpu:dotprod, cpu:neon, cpu:scalar or
+    /// reference (slow, the definition of what is right)
     #[arg(long, default_value = "auto", value_name = "DEVICE")]
     pub device: String,
 
@@ -51,7 +51,7 @@ pub struct EngineArgs {
     pub prefill_chunk: usize,
 }
 
-/// Names of [`WeightKind`].
+/// Names of [`whin::Weights`].
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Weights {
     /// 32-bit floats: exact for every checkpoint
@@ -60,6 +60,10 @@ pub enum Weights {
     Bf16,
     /// 8-bit integers with one scale a row: half the memory, nearly the same answers
     Int8,
+    /// 4-bit integers with one scale for each 32 inputs, embedding and head as int8: a third of the memory
+    Int4,
+    /// 4-bit integers throughout: the least memory
+    Int4All,
 }
 
 impl EngineArgs {
@@ -68,9 +72,11 @@ impl EngineArgs {
         let options = Options {
             device: self.device.parse::<Device>()?,
             weights: match self.weights {
-                Weights::F32 => WeightKind::F32,
-                Weights::Bf16 => WeightKind::Bf16,
-                Weights::Int8 => WeightKind::Int8,
+                Weights::F32 => whin::Weights::F32,
+                Weights::Bf16 => whin::Weights::Bf16,
+                Weights::Int8 => whin::Weights::Int8,
+                Weights::Int4 => whin::Weights::Int4,
+                Weights::Int4All => whin::Weights::Int4All,
             },
             threads: self.threads,
             context: self.context,

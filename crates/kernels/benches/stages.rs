@@ -3,7 +3,8 @@
 //! Decode reads each weight once a token: what counts is GB/s, and its share of what memory gives, measured first. Prefill
 //! computes: its column says `Gitem/s`, and an item is one floating-point operation (two a multiplication).
 //!
-//! `cargo bench -p whin-kernels`; `WHIN_THREADS=1` sets the number of threads, else all cores work.
+//! `cargo bench -p whin-kernels`; `WHIN_THREADS=1` sets the number of threads, else all cores work, and `WHIN_ISA=avx2`
+//! the instruction set.
 
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
@@ -54,6 +55,11 @@ fn decode_int8(bencher: Bencher, shape: &Shape) {
 }
 
 #[divan::bench(args = &SHAPES, sample_count = 20, sample_size = 1)]
+fn decode_int4(bencher: Bencher, shape: &Shape) {
+    on_best(bencher, shape, WeightKind::Int4, 1);
+}
+
+#[divan::bench(args = &SHAPES, sample_count = 20, sample_size = 1)]
 fn decode_bf16(bencher: Bencher, shape: &Shape) {
     on_best(bencher, shape, WeightKind::Bf16, 1);
 }
@@ -64,6 +70,11 @@ fn prefill_int8(bencher: Bencher, shape: &Shape) {
 }
 
 #[divan::bench(args = &SHAPES[..4], sample_count = 10, sample_size = 1)]
+fn prefill_int4(bencher: Bencher, shape: &Shape) {
+    on_best(bencher, shape, WeightKind::Int4, 512);
+}
+
+#[divan::bench(args = &SHAPES[..4], sample_count = 10, sample_size = 1)]
 fn prefill_bf16(bencher: Bencher, shape: &Shape) {
     on_best(bencher, shape, WeightKind::Bf16, 512);
 }
@@ -71,18 +82,33 @@ fn prefill_bf16(bencher: Bencher, shape: &Shape) {
 fn on_best(bencher: Bencher, shape: &Shape, kind: WeightKind, rows: usize) {
     #[cfg(target_arch = "x86_64")]
     {
-        if isa::avx512::Avx512::detect().is_some() {
+        if usable::<isa::avx512::Avx512>() {
             return products::<isa::avx512::Avx512>(bencher, shape, kind, rows);
         }
-        if isa::avx2::Avx2::detect().is_some() {
+        if usable::<isa::avxvnni::AvxVnni>() {
+            return products::<isa::avxvnni::AvxVnni>(bencher, shape, kind, rows);
+        }
+        if usable::<isa::avx2::Avx2>() {
             return products::<isa::avx2::Avx2>(bencher, shape, kind, rows);
         }
     }
     #[cfg(target_arch = "aarch64")]
-    if isa::neon::Neon::detect().is_some() {
-        return products::<isa::neon::Neon>(bencher, shape, kind, rows);
+    {
+        if usable::<isa::i8mm::I8mm>() {
+            return products::<isa::i8mm::I8mm>(bencher, shape, kind, rows);
+        }
+        if usable::<isa::dotprod::DotProd>() {
+            return products::<isa::dotprod::DotProd>(bencher, shape, kind, rows);
+        }
+        if usable::<isa::neon::Neon>() {
+            return products::<isa::neon::Neon>(bencher, shape, kind, rows);
+        }
     }
     products::<isa::scalar::Scalar>(bencher, shape, kind, rows)
+}
+
+fn usable<I: Isa>() -> bool {
+    I::detect().is_some() && std::env::var("WHIN_ISA").map_or(true, |name| name == I::NAME)
 }
 
 /// For one row, passes over so many copies of the matrix that no cache holds them; for many, over one.

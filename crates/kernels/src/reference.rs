@@ -2,11 +2,11 @@
 //!
 //! Nothing here is fast. Every other backend is compared with this one.
 
-use half::bf16;
+use half::{bf16, f16};
 
 use crate::{
     Attend, BLOCK, Backend, Best, CacheShape, Error, Gated, Head, Project, Qkv, Result, RmsNorm, Rotation,
-    Step, Tensor, WeightKind, int8,
+    Step, Tensor, WeightKind, int4, int8,
 };
 
 /// The backend that defines what is right.
@@ -27,6 +27,10 @@ enum Numbers {
     Int8 {
         values: Vec<i8>,  // (outputs, inputs)
         scales: Vec<f32>, // (outputs,)
+    },
+    Int4 {
+        values: Vec<u8>,  // (outputs, inputs)
+        scales: Vec<f16>, // (outputs, groups)
     },
 }
 
@@ -76,6 +80,10 @@ impl Backend for Reference {
             WeightKind::F32 => Numbers::F32(vec![0.0; count]),
             WeightKind::Bf16 => Numbers::Bf16(vec![bf16::ZERO; count]),
             WeightKind::Int8 => Numbers::Int8 { values: vec![0; count], scales: vec![0.0; outputs] },
+            WeightKind::Int4 => {
+                let groups = inputs.div_ceil(int4::GROUP);
+                Numbers::Int4 { values: vec![0; count], scales: vec![f16::ZERO; outputs * groups] }
+            }
         };
         Ok(Weight { inputs, numbers })
     }
@@ -97,6 +105,18 @@ impl Backend for Reference {
                 Numbers::Int8 { values, scales } => {
                     scales[output] = int8::quantize_weights(&row, &mut values[range])
                         .ok_or(Error::NotFinite { row: index })?;
+                }
+                Numbers::Int4 { values, scales } => {
+                    let groups = inputs.div_ceil(int4::GROUP);
+                    let scales = &mut scales[output * groups..(output + 1) * groups];
+                    let quantized = values[range].chunks_mut(int4::GROUP);
+                    for ((w, q), scale) in row.chunks(int4::GROUP).zip(quantized).zip(scales) {
+                        let [found] = int4::quantize(w.as_chunks::<1>().0, q.as_chunks_mut::<1>().0);
+                        if found.is_nan() {
+                            return Err(Error::NotFinite { row: index });
+                        }
+                        *scale = f16::from_f32(found);
+                    }
                 }
             }
         }
@@ -152,6 +172,10 @@ impl Backend for Reference {
                     Numbers::F32(numbers) => numbers[index],
                     Numbers::Bf16(numbers) => numbers[index].to_f32(),
                     Numbers::Int8 { values, scales } => f32::from(values[index]) * scales[token as usize],
+                    Numbers::Int4 { values, scales } => {
+                        let (groups, input) = (table.inputs.div_ceil(int4::GROUP), index % table.inputs);
+                        int4::weight(values[index], scales[token as usize * groups + input / int4::GROUP])
+                    }
                 };
             }
         }
@@ -259,6 +283,18 @@ fn multiply(weight: &Weight, x: &[f32]) -> Vec<f32> {
             let sum = |w: &[i8]| w.iter().zip(&quantized).map(|(w, x)| i64::from(*w) * i64::from(*x)).sum();
             let rows = values.chunks_exact(x.len()).zip(scales);
             rows.map(|(w, weight_scale)| int8::product(sum(w), scale, *weight_scale)).collect()
+        }
+        Numbers::Int4 { values, scales } => {
+            let mut quantized = vec![0; x.len()];
+            let scale = int8::quantize_activations(x, &mut quantized);
+            let term = |(w, x): (&u8, &i16)| i32::from(*x) * (i32::from(*w) - i32::from(int4::ZERO));
+            let sum = |(w, x): (&[u8], &[i16])| w.iter().zip(x).map(term).sum();
+            let rows = values.chunks_exact(x.len()).zip(scales.chunks_exact(x.len().div_ceil(int4::GROUP)));
+            let product = |(w, scales): (&[u8], &[f16])| {
+                let sums = w.chunks(int4::GROUP).zip(quantized.chunks(int4::GROUP)).map(sum);
+                int4::product(sums.zip(scales.iter().copied()), scale)
+            };
+            rows.map(product).collect()
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use half::{bf16, f16};
 
+use crate::int4;
+
 /// How a file stores one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dtype {
@@ -110,6 +112,8 @@ pub enum WeightKind {
     Bf16,
     /// As 8-bit integers with one f32 scale for each output row, multiplied with 16-bit integer activations.
     Int8,
+    /// As 4-bit integers with one f16 scale for each 32 inputs of an output, multiplied with 16-bit integer activations.
+    Int4,
 }
 
 impl WeightKind {
@@ -119,6 +123,7 @@ impl WeightKind {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
             Self::Int8 => "int8",
+            Self::Int4 => "int4",
         }
     }
 
@@ -128,6 +133,7 @@ impl WeightKind {
             Self::F32 => outputs * inputs * 4,
             Self::Bf16 => outputs * inputs * 2,
             Self::Int8 => outputs * (inputs + 4),
+            Self::Int4 => outputs * inputs.div_ceil(int4::GROUP) * (int4::GROUP / 2 + 2),
         }
     }
 }

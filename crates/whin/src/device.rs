@@ -1,6 +1,7 @@
 //! Where to compute: the names that a user can ask for, and what this machine has.
 
 use std::str::FromStr;
+use std::sync::LazyLock;
 
 use whin_kernels::cpu::{Isa, isa};
 
@@ -96,23 +97,28 @@ fn processor_name() -> String {
 
 /// The instruction sets of this processor that there are kernels for, the best first.
 pub fn instruction_sets() -> &'static [&'static str] {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use isa::{avx2::Avx2, avx512::Avx512};
-        match (Avx512::detect(), Avx2::detect()) {
-            (Some(_), _) => &["avx512", "avx2", "scalar"],
-            (None, Some(_)) => &["avx2", "scalar"],
-            (None, None) => &["scalar"],
+    static FOUND: LazyLock<Vec<&str>> = LazyLock::new(|| {
+        fn name<I: Isa>() -> Option<&'static str> {
+            I::detect().map(|_| I::NAME)
         }
-    }
-    #[cfg(target_arch = "aarch64")]
-    {
-        if isa::neon::Neon::detect().is_some() { &["neon", "scalar"] } else { &["scalar"] }
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    {
-        &["scalar"]
-    }
+        let found = [
+            #[cfg(target_arch = "x86_64")]
+            name::<isa::avx512::Avx512>(),
+            #[cfg(target_arch = "x86_64")]
+            name::<isa::avxvnni::AvxVnni>(),
+            #[cfg(target_arch = "x86_64")]
+            name::<isa::avx2::Avx2>(),
+            #[cfg(target_arch = "aarch64")]
+            name::<isa::i8mm::I8mm>(),
+            #[cfg(target_arch = "aarch64")]
+            name::<isa::dotprod::DotProd>(),
+            #[cfg(target_arch = "aarch64")]
+            name::<isa::neon::Neon>(),
+            name::<isa::scalar::Scalar>(),
+        ];
+        found.into_iter().flatten().collect()
+    });
+    &FOUND
 }
 
 #[cfg(test)]

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use whin_kernels::Backend;
 use whin_kernels::cpu::{Cpu, Isa, isa};
 use whin_kernels::reference::Reference;
-use whin_kernels::{Backend, WeightKind};
 
 use crate::device::Device;
 use crate::memory;
+use crate::model::Weights;
 use crate::model::plan::{Load, Plan};
 use crate::model::spec::Spec;
 use crate::model::weights::Model;
@@ -28,7 +29,7 @@ pub struct Options {
     /// Where to compute.
     pub device: Device,
     /// The form in which matrices are kept.
-    pub weights: WeightKind,
+    pub weights: Weights,
     /// Threads of the processor, at most 1024; unset, all that this process may use.
     pub threads: Option<usize>,
     /// The longest text in tokens, at most what the model declares; unset, that.
@@ -42,7 +43,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             device: Device::Auto,
-            weights: WeightKind::Int8,
+            weights: Weights::Int8,
             threads: None,
             context: None,
             prefill_chunk: 512,
@@ -61,7 +62,7 @@ pub struct Engine {
     device: String,
     window: usize,
     load_seconds: f64,
-    weights: WeightKind,
+    weights: Weights,
 }
 
 impl Engine {
@@ -120,7 +121,7 @@ impl Engine {
     }
 
     /// The form in which matrices are kept.
-    pub fn weights(&self) -> WeightKind {
+    pub fn weights(&self) -> Weights {
         self.weights
     }
 
@@ -275,8 +276,8 @@ fn check_options(options: &Options) -> Result<()> {
 }
 
 /// Refuses weights that cannot fit, before anything is allocated.
-fn check_memory(spec: &Spec, kind: WeightKind, available: Option<u64>) -> Result<()> {
-    let needed = spec.weight_bytes(kind);
+fn check_memory(spec: &Spec, weights: Weights, available: Option<u64>) -> Result<()> {
+    let needed = spec.weight_bytes(weights);
     match available {
         Some(available) if needed > available => Err(Error::new(
             ErrorKind::OutOfMemory,
@@ -284,7 +285,7 @@ fn check_memory(spec: &Spec, kind: WeightKind, available: Option<u64>) -> Result
                 "the weights take {} as {}, and {} of memory are free: choose a smaller --weights or a smaller model, \
                  or free memory",
                 memory::size(needed),
-                kind.name(),
+                weights.name(),
                 memory::size(available)
             ),
         )),
@@ -333,7 +334,13 @@ fn launch_cpu(name: &str, parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)>
         #[cfg(target_arch = "x86_64")]
         "avx512" => cpu::<isa::avx512::Avx512>(parts),
         #[cfg(target_arch = "x86_64")]
+        "avxvnni" => cpu::<isa::avxvnni::AvxVnni>(parts),
+        #[cfg(target_arch = "x86_64")]
         "avx2" => cpu::<isa::avx2::Avx2>(parts),
+        #[cfg(target_arch = "aarch64")]
+        "i8mm" => cpu::<isa::i8mm::I8mm>(parts),
+        #[cfg(target_arch = "aarch64")]
+        "dotprod" => cpu::<isa::dotprod::DotProd>(parts),
         #[cfg(target_arch = "aarch64")]
         "neon" => cpu::<isa::neon::Neon>(parts),
         _ => cpu::<isa::scalar::Scalar>(parts),
@@ -352,11 +359,11 @@ mod tests {
     #[test]
     fn weights_that_do_not_fit_are_refused_with_the_sum() {
         let checkpoint = Checkpoint::open(None).unwrap();
-        let check = |kind, free| check_memory(checkpoint.spec(), kind, free);
-        let error = check(WeightKind::F32, Some(20 << 20)).unwrap_err();
+        let check = |weights, free| check_memory(checkpoint.spec(), weights, free);
+        let error = check(Weights::F32, Some(20 << 20)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
         assert!(error.to_string().contains("50.6 MiB") && error.to_string().contains("20.0 MiB"), "{error}");
-        assert!(check(WeightKind::Int8, Some(20 << 20)).is_ok());
-        assert!(check(WeightKind::F32, None).is_ok(), "a system that does not say is trusted");
+        assert!(check(Weights::Int8, Some(20 << 20)).is_ok());
+        assert!(check(Weights::F32, None).is_ok(), "a system that does not say is trusted");
     }
 }

@@ -42,7 +42,7 @@ pub mod memory;
 pub use device::{Device, DeviceInfo, available_threads, devices, instruction_sets};
 pub use engine::{Engine, Options};
 pub use error::{Error, ErrorKind, Result};
+pub use model::Weights;
 pub use opened::Checkpoint;
 pub use request::{Canceller, Completion, FinishReason, Generation, Prompt, Request, Score, Token};
 pub use sample::{Logprobs, Sampling};
-pub use whin_kernels::WeightKind;

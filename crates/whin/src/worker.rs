@@ -251,7 +251,7 @@ fn no_room_for_block(position: usize, held: usize, bytes: usize, free: Option<u6
 mod tests {
     use std::sync::mpsc::channel;
 
-    use whin_kernels::WeightKind;
+    use crate::model::Weights;
     use whin_kernels::reference::Reference;
 
     use super::*;
@@ -264,7 +264,7 @@ mod tests {
         let checkpoint = Checkpoint::open(None).unwrap();
         let spec = checkpoint.spec().clone();
         let loads = Plan::new(&spec).claim(checkpoint.tensors().unwrap()).unwrap();
-        let model = Model::load(&mut Reference, &spec, &loads, WeightKind::Int8, &mut |_, _| ()).unwrap();
+        let model = Model::load(&mut Reference, &spec, &loads, Weights::Int8, &mut |_, _| ()).unwrap();
         Worker::new(Reference, spec, model, rows).unwrap()
     }
 

@@ -154,7 +154,7 @@ fn the_largest_accepted_sizes_can_be_summed() {
         "num_attention_heads": 1 << 12, "num_key_value_heads": 1 << 12, "head_dim": 256, "attention_bias": true,
     }));
     assert!(spec.parameters() > 1 << 54);
-    assert!(spec.weight_bytes(whin_kernels::WeightKind::F32) > spec.parameters());
+    assert!(spec.weight_bytes(whin::Weights::F32) > spec.parameters());
 }
 
 #[test]

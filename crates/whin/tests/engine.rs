@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
 
-use whin::{Device, Engine, ErrorKind, FinishReason, Options, Prompt, Request, Sampling, Token, WeightKind};
+use whin::{Device, Engine, ErrorKind, FinishReason, Options, Prompt, Request, Sampling, Token, Weights};
 
 fn engine() -> Engine {
     Engine::load(None, &Options { threads: Some(2), ..Options::default() }).unwrap()
@@ -188,8 +188,8 @@ fn scores_do_not_depend_on_the_steps_or_the_backend() {
         let engine = Engine::load(None, &Options { device, weights, ..Options::default() }).unwrap();
         engine.score(&Prompt::Ids(ids.clone())).unwrap()
     };
-    let cpu = score(Device::Auto, WeightKind::F32);
-    let reference = score(Device::Reference, WeightKind::F32);
+    let cpu = score(Device::Auto, Weights::F32);
+    let reference = score(Device::Reference, Weights::F32);
     assert_eq!(cpu.logprobs.len(), 150);
     for (a, b) in cpu.logprobs.iter().zip(&reference.logprobs).skip(1) {
         assert!((a.unwrap() - b.unwrap()).abs() < 1e-3);

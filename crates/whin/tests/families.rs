@@ -9,7 +9,7 @@ use whin::checkpoint::{Source, Tensors};
 use whin::model::forward::{Run, forward};
 use whin::model::weights::Model;
 use whin::model::{Plan, Spec, config};
-use whin::{Device, Engine, FinishReason, Options, Request, WeightKind};
+use whin::{Device, Engine, FinishReason, Options, Request, Weights};
 use whin_kernels::cpu::{Cpu, Isa, isa};
 use whin_kernels::reference::Reference;
 use whin_kernels::{BLOCK, Backend, Step};
@@ -44,9 +44,9 @@ impl Golden {
     }
 
     /// The form that holds the stored weights exactly.
-    fn weights(&self) -> WeightKind {
+    fn weights(&self) -> Weights {
         let name = self.name();
-        if name.starts_with("stored-") { WeightKind::F32 } else { WeightKind::Bf16 }
+        if name.starts_with("stored-") { Weights::F32 } else { Weights::Bf16 }
     }
 
     fn name(&self) -> &str {

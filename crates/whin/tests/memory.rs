@@ -9,7 +9,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use serde_json::{Map, json};
-use whin::{Engine, Options, WeightKind};
+use whin::{Engine, Options, Weights};
 
 const MIB: u64 = 1 << 20;
 const VOCAB: usize = 4096;
@@ -110,7 +110,7 @@ fn loading_holds_the_weights_and_one_tensor() {
     let engine = Engine::load(Some(folder.path()), &options).unwrap();
     let [peak, left] = ["VmHWM", "VmRSS"].map(|key| status(key) - before);
 
-    let weights = engine.checkpoint().spec().weight_bytes(WeightKind::Int8);
+    let weights = engine.checkpoint().spec().weight_bytes(Weights::Int8);
     let with_slack = weights + weights / 10 + SCRATCH;
     let figures = format!(
         "in KiB: {} stored, {} as int8, {} the largest tensor, {} at the peak, {} left",

@@ -1,11 +1,11 @@
-//! The demo model against transformers: answers, scores, and what 8-bit weights cost.
+//! The demo model against transformers: answers, scores, and what integer weights cost.
 
 #![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
 
 use std::path::Path;
 
 use serde::Deserialize;
-use whin::{Device, Engine, Options, Prompt, Request, WeightKind};
+use whin::{Device, Engine, Options, Prompt, Request, Weights};
 
 #[derive(Deserialize)]
 struct Answers {
@@ -41,7 +41,7 @@ fn fixture<T: for<'a> Deserialize<'a>>(name: &str) -> T {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-fn engine(device: Device, weights: WeightKind) -> Engine {
+fn engine(device: Device, weights: Weights) -> Engine {
     Engine::load(None, &Options { device, weights, ..Options::default() }).unwrap()
 }
 
@@ -49,7 +49,7 @@ fn engine(device: Device, weights: WeightKind) -> Engine {
 fn greedy_answers_are_those_of_transformers() {
     let answers: Answers = fixture("seedling-golden.json");
     assert!(answers.prompts.len() >= 20);
-    let engine = engine(Device::Auto, WeightKind::Bf16);
+    let engine = engine(Device::Auto, Weights::Bf16);
     for answer in &answers.prompts {
         // Where two tokens are all but equally likely, the last bits of a logit decide, and they are nobody's fault.
         let sure = answer.gaps.iter().position(|gap| *gap < 0.02).unwrap_or(answer.gaps.len());
@@ -77,13 +77,16 @@ fn greedy_answers_are_those_of_transformers() {
 }
 
 #[test]
-fn the_backends_agree_on_eight_bits() {
+fn the_backends_agree_on_integer_weights() {
     let answers: Answers = fixture("seedling-golden.json");
-    let [reference, cpu] = [Device::Reference, Device::Auto].map(|device| engine(device, WeightKind::Int8));
-    for answer in answers.prompts.iter().take(4) {
-        let request = Request { max_new_tokens: Some(12), ..Request::text(answer.text.clone()) };
-        let [a, b] = [&reference, &cpu].map(|engine| engine.generate(&request).unwrap().finish().unwrap());
-        assert_eq!(a.token_ids, b.token_ids, "{}", answer.text);
+    for weights in [Weights::Int8, Weights::Int4, Weights::Int4All] {
+        let [reference, cpu] = [Device::Reference, Device::Auto].map(|device| engine(device, weights));
+        for answer in answers.prompts.iter().take(4) {
+            let request = Request { max_new_tokens: Some(12), ..Request::text(answer.text.clone()) };
+            let [a, b] =
+                [&reference, &cpu].map(|engine| engine.generate(&request).unwrap().finish().unwrap());
+            assert_eq!(a.token_ids, b.token_ids, "{} with {}", answer.text, weights.name());
+        }
     }
 }
 
@@ -99,17 +102,24 @@ fn scores(engine: &Engine, documents: &[Document]) -> Vec<f64> {
 }
 
 #[test]
-fn scores_are_those_of_transformers_and_eight_bits_cost_less_than_a_percent() {
+fn scores_are_those_of_transformers_and_integers_cost_less_than_a_percent() {
     let texts: Texts = fixture("seedling-text.json");
     let right: Vec<f64> = texts.documents.iter().flat_map(|document| document.logprobs.clone()).collect();
     assert!(right.len() >= 2000);
-    let exact = scores(&engine(Device::Auto, WeightKind::Bf16), &texts.documents);
+    let exact = scores(&engine(Device::Auto, Weights::Bf16), &texts.documents);
     for (found, right) in exact.iter().zip(&right) {
         assert!((found - right).abs() < 2e-3, "{found} is not {right}");
     }
     let perplexity = |scores: &[f64]| (-scores.iter().sum::<f64>() / scores.len() as f64).exp();
-    let int8 = scores(&engine(Device::Auto, WeightKind::Int8), &texts.documents);
-    let ratio = perplexity(&int8) / perplexity(&exact);
-    println!("perplexity over {} tokens: bf16 {:.5}, int8 × {ratio:.5}", right.len(), perplexity(&exact));
-    assert!((ratio - 1.0).abs() < 0.01, "int8 changes the perplexity by a factor of {ratio}");
+    println!("perplexity over {} tokens: bf16 {:.5}", right.len(), perplexity(&exact));
+    for weights in [Weights::Int8, Weights::Int4, Weights::Int4All] {
+        let rounded = scores(&engine(Device::Auto, weights), &texts.documents);
+        let ratio = perplexity(&rounded) / perplexity(&exact);
+        println!("{} × {ratio:.5}", weights.name());
+        assert!(
+            (ratio - 1.0).abs() < 0.01,
+            "{} changes the perplexity by a factor of {ratio}",
+            weights.name()
+        );
+    }
 }

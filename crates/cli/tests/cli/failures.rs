@@ -208,7 +208,9 @@ fn weights_that_are_no_numbers() {
         tensors.get_mut(name).unwrap().2[10..12].copy_from_slice(&half_nan());
     });
     let run = ["run", "-m", folder.path(), "--prompt-ids", IDS, "-n", "4"];
-    refused([&run[..], &["--weights", "int8"]].concat(), "invalid_checkpoint", &[name]);
+    for weights in ["int8", "int4", "int4-all"] {
+        refused([&run[..], &["--weights", weights]].concat(), "invalid_checkpoint", &[name]);
+    }
     for device in ["cpu", "cpu:scalar", "reference"] {
         for weights in ["bf16", "f32"] {
             let more = ["--weights", weights, "--device", device];

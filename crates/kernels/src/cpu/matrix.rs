@@ -5,6 +5,7 @@ use std::ops::Range;
 use half::bf16;
 
 use super::buffer::{Buffer, Parts};
+use super::int4;
 use super::isa::{GROUP, Isa, PAD, PANEL, Panel, Quantized};
 use super::rows::{Input, Rows, quantize_weights};
 use super::threads::Threads;
@@ -29,6 +30,7 @@ enum Numbers {
         scales: Buffer<f32>, // (panels, PANEL)
         sums: Buffer<i32>,   // (panels, PANEL), of each output's values
     },
+    Int4(int4::Panels),
 }
 
 impl Weight {
@@ -47,6 +49,7 @@ impl Weight {
                     sums: Buffer::new(padded, what)?,
                 }
             }
+            WeightKind::Int4 => Numbers::Int4(int4::Panels::new(outputs, stride)?),
         };
         Ok(Self { outputs, inputs, stride, numbers })
     }
@@ -56,6 +59,7 @@ impl Weight {
             Numbers::F32(_) => WeightKind::F32,
             Numbers::Bf16(_) => WeightKind::Bf16,
             Numbers::Int8 { .. } => WeightKind::Int8,
+            Numbers::Int4(_) => WeightKind::Int4,
         }
     }
 
@@ -108,6 +112,7 @@ impl Weight {
                     return Err(Error::NotFinite { row });
                 }
             }
+            Numbers::Int4(panels) => panels.write(isa, threads, first, source)?,
         }
         Ok(())
     }
@@ -133,6 +138,7 @@ impl Weight {
                     }
                 }
             }
+            Numbers::Int4(panels) => panels.row(output, out),
         }
     }
 }
@@ -260,6 +266,11 @@ pub fn multiply<I: Isa>(
                 // SAFETY: each output column belongs to one task.
                 let emit = |row, output, values: &[f32]| unsafe { out.put(row, output, values) };
                 cover_with_panels(isa, input, outputs, &panel, &emit);
+            }
+            Numbers::Int4(panels) => {
+                // SAFETY: each output column belongs to one task.
+                let emit = |row, output, values: &[f32]| unsafe { out.put(row, output, values) };
+                panels.multiply(isa, input, outputs, &emit);
             }
         }
     });

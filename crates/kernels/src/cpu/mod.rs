@@ -5,6 +5,7 @@ use crate::{Attend, Backend, Best, CacheShape, Gated, Head, Project, Qkv, Result
 mod attention;
 mod bandwidth;
 mod buffer;
+mod int4;
 pub mod isa;
 mod matrix;
 mod rows;

@@ -1,8 +1,11 @@
 //! Rows of activations, and what is done to one row at a time.
 
 use super::buffer::{Buffer, Parts};
+use super::int4;
+use super::isa::int4::Signed;
 use super::isa::{Isa, PAD, Quantized};
 use super::threads::Threads;
+use crate::int4::GROUP;
 use crate::int8::{ACTIVATION_MAX, SMALLEST, WEIGHT_MAX, largest};
 use crate::{Activation, Best, Result, Rotation, WeightKind, reference};
 
@@ -54,10 +57,11 @@ pub struct Input {
     pub kind: WeightKind,
     pub rows: usize,
     pub stride: usize,
-    floats: Buffer<f32>, // (rows, stride)
-    shorts: Buffer<i16>, // (rows, stride)
-    planes: Buffer<u8>,  // (rows, high | low, stride), where the instruction set takes planes
-    scales: Buffer<f32>, // (rows,)
+    floats: Buffer<f32>,  // (rows, stride)
+    shorts: Buffer<i16>,  // (rows, stride)
+    planes: Buffer<u8>,   // (rows, high | low, stride), where the product takes planes
+    offsets: Buffer<i32>, // (rows, groups), for 4-bit weights
+    scales: Buffer<f32>,  // (rows,)
 }
 
 /// Rows that one task prepares.
@@ -72,6 +76,7 @@ impl Input {
             floats: Buffer::new(0, "")?,
             shorts: Buffer::new(0, "")?,
             planes: Buffer::new(0, "")?,
+            offsets: Buffer::new(0, "")?,
             scales: Buffer::new(0, "")?,
         })
     }
@@ -88,6 +93,18 @@ impl Input {
         Quantized { shorts, high, low, scale: self.scales.values()[row] }
     }
 
+    /// A row quantised for 4-bit weights.
+    pub fn signed(&self, row: usize) -> Signed<'_> {
+        let planes: &[i8] = bytemuck::cast_slice(&self.planes.values()[2 * row * self.stride..]);
+        let groups = self.stride / GROUP;
+        Signed {
+            high: &planes[..self.stride],
+            low: &planes[self.stride..2 * self.stride],
+            offsets: &self.offsets.values()[row * groups..(row + 1) * groups],
+            scale: self.scales.values()[row],
+        }
+    }
+
     /// Fills this with `rows` rows that `write(row, out)` computes, `out` being (width,).
     pub fn prepare<I: Isa>(
         &mut self,
@@ -99,15 +116,18 @@ impl Input {
     ) -> Result<()> {
         let stride = width.next_multiple_of(PAD);
         (self.kind, self.rows, self.stride) = (kind, rows, stride);
-        let short = kind == WeightKind::Int8;
+        let short = matches!(kind, WeightKind::Int8 | WeightKind::Int4);
+        let (signed, groups) = (kind == WeightKind::Int4, stride / GROUP);
         grow(&mut self.floats, rows * stride)?;
         grow(&mut self.shorts, if short { rows * stride } else { 0 })?;
-        let with_planes = short && I::PLANES;
+        let with_planes = signed || (short && I::PLANES);
         grow(&mut self.planes, if with_planes { 2 * rows * stride } else { 0 })?;
+        grow(&mut self.offsets, if signed { rows * groups } else { 0 })?;
         grow(&mut self.scales, if short { rows } else { 0 })?;
         let floats = Parts::new(self.floats.values_mut());
         let shorts = Parts::new(self.shorts.values_mut());
         let planes = Parts::new(self.planes.values_mut());
+        let offsets = Parts::new(self.offsets.values_mut());
         let scales = Parts::new(self.scales.values_mut());
         threads.run(rows.div_ceil(ROWS_A_TASK), &|task| {
             for row in task * ROWS_A_TASK..rows.min((task + 1) * ROWS_A_TASK) {
@@ -122,7 +142,14 @@ impl Input {
                     scale[0] = quantize(isa, out, q);
                     if with_planes {
                         // SAFETY: each row belongs to one task.
-                        split(isa, q, unsafe { planes.part(2 * row * stride..2 * (row + 1) * stride) });
+                        let planes = unsafe { planes.part(2 * row * stride..2 * (row + 1) * stride) };
+                        if signed {
+                            // SAFETY: each row belongs to one task.
+                            let offsets = unsafe { offsets.part(row * groups..(row + 1) * groups) };
+                            int4::split(isa, q, bytemuck::cast_slice_mut(planes), offsets);
+                        } else {
+                            split(isa, q, planes);
+                        }
                     }
                 }
             }

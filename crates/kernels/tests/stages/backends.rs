@@ -14,9 +14,15 @@ pub struct Cpus {
     #[cfg(target_arch = "x86_64")]
     avx2: Vec<Cpu<whin_kernels::cpu::isa::avx2::Avx2>>,
     #[cfg(target_arch = "x86_64")]
+    avxvnni: Vec<Cpu<whin_kernels::cpu::isa::avxvnni::AvxVnni>>,
+    #[cfg(target_arch = "x86_64")]
     avx512: Vec<Cpu<whin_kernels::cpu::isa::avx512::Avx512>>,
     #[cfg(target_arch = "aarch64")]
     neon: Vec<Cpu<whin_kernels::cpu::isa::neon::Neon>>,
+    #[cfg(target_arch = "aarch64")]
+    dotprod: Vec<Cpu<whin_kernels::cpu::isa::dotprod::DotProd>>,
+    #[cfg(target_arch = "aarch64")]
+    i8mm: Vec<Cpu<whin_kernels::cpu::isa::i8mm::I8mm>>,
 }
 
 /// What one backend made of a case.
@@ -34,9 +40,15 @@ impl Cpus {
             #[cfg(target_arch = "x86_64")]
             avx2: pools(),
             #[cfg(target_arch = "x86_64")]
+            avxvnni: pools(),
+            #[cfg(target_arch = "x86_64")]
             avx512: pools(),
             #[cfg(target_arch = "aarch64")]
             neon: pools(),
+            #[cfg(target_arch = "aarch64")]
+            dotprod: pools(),
+            #[cfg(target_arch = "aarch64")]
+            i8mm: pools(),
         }
     }
 
@@ -46,10 +58,15 @@ impl Cpus {
         #[cfg(target_arch = "x86_64")]
         {
             answers.extend(ask(&mut self.avx2, case));
+            answers.extend(ask(&mut self.avxvnni, case));
             answers.extend(ask(&mut self.avx512, case));
         }
         #[cfg(target_arch = "aarch64")]
-        answers.extend(ask(&mut self.neon, case));
+        {
+            answers.extend(ask(&mut self.neon, case));
+            answers.extend(ask(&mut self.dotprod, case));
+            answers.extend(ask(&mut self.i8mm, case));
+        }
         answers
     }
 

@@ -7,10 +7,12 @@
 //! - An 8-bit product is exact in its integers. It differs where an error of `x` carries a number over the border
 //!   between two integers, by one quantum times that weight: `|error| ≤ scale · Σ(near a border) |w|`, besides the
 //!   relative error of the scale. Without an error of `x` backends agree to the bit, which tests demand apart.
+//! - A 4-bit product differs in the same way, by `scale · Σ(near a border) |d (q − 8)|`. Its groups `S · d` are rounded
+//!   once each and added one after the other: `(groups + 2) · U · scale · Σ |S · d|`.
 //! - All else follows by the chain rule from the formulas of the stages; every function says its own.
 
 use half::bf16;
-use whin_kernels::{Activation, WeightKind, int8};
+use whin_kernels::{Activation, WeightKind, int4, int8};
 
 use crate::cases::Matrix;
 
@@ -88,6 +90,7 @@ pub fn product(matrix: &Matrix, x: &Bounded) -> Bounded {
             Bounded::collect(rows.map(|w| float_product(w.iter().map(|w| bf16::from_f32(*w).to_f64()), x)))
         }
         WeightKind::Int8 => int8_product(matrix, x),
+        WeightKind::Int4 => int4_product(matrix, x),
     }
 }
 
@@ -102,31 +105,72 @@ fn float_product(w: impl Iterator<Item = f64>, x: &Bounded) -> (f64, f64) {
     (sum, 1.001 * (carried + (count / 16.0 + 8.0) * U * size) + count * TINY)
 }
 
-fn int8_product(matrix: &Matrix, x: &Bounded) -> Bounded {
+/// Activations as integers, each with how many integers it may be off.
+struct Integers {
+    scale: f64,
+    /// The relative error of `scale`.
+    off: f64,
+    numbers: Vec<(f64, f64)>,
+}
+
+/// None where the row counts as zero.
+fn quantized(x: &Bounded) -> Option<Integers> {
     let max = x.values.iter().fold(0.0_f64, |max, v| max.max(v.abs()));
     if max < f64::from(int8::SMALLEST) {
-        return Bounded { values: vec![0.0; matrix.outputs], errors: vec![0.0; matrix.outputs] };
+        return None;
     }
     let scale = max / f64::from(int8::ACTIVATION_MAX);
     // Of the scale, from the error of the largest number and three roundings.
     let off = x.errors.iter().fold(0.0_f64, |max, e| max.max(*e)) / max + 3.0 * U;
-    let quantized = x.pairs().map(|(v, e)| {
+    let numbers = x.pairs().map(|(v, e)| {
         let exact = v / scale;
         let whole = exact.round_ties_even();
         let (error, border) = (e / scale + exact.abs() * (off + 4.0 * U), 0.5 - (exact - whole).abs());
         (whole, if error < border { 0.0 } else { 1.0 + (error - border).floor() })
     });
-    let quantized: Vec<(f64, f64)> = quantized.collect();
+    Some(Integers { scale, off, numbers: numbers.collect() })
+}
+
+fn zeros(matrix: &Matrix) -> Bounded {
+    Bounded { values: vec![0.0; matrix.outputs], errors: vec![0.0; matrix.outputs] }
+}
+
+fn int8_product(matrix: &Matrix, x: &Bounded) -> Bounded {
+    let Some(Integers { scale, off, numbers }) = quantized(x) else { return zeros(matrix) };
     let mut bytes = vec![0; matrix.inputs];
     Bounded::collect(matrix.values.chunks_exact(matrix.inputs).map(|w| {
         let step = f64::from(int8::quantize_weights(w, &mut bytes).expect("finite weights")) * scale;
         let (mut sum, mut flips) = (0.0, 0.0);
-        for ((whole, flip), byte) in quantized.iter().zip(&bytes) {
+        for ((whole, flip), byte) in numbers.iter().zip(&bytes) {
             sum += whole * f64::from(*byte);
             flips += flip * f64::from(*byte).abs();
         }
         let value = sum * step;
         (value, value.abs() * (off + 6.0 * U) + 1.001 * step * flips + TINY)
+    }))
+}
+
+fn int4_product(matrix: &Matrix, x: &Bounded) -> Bounded {
+    let Some(Integers { scale, off, numbers }) = quantized(x) else { return zeros(matrix) };
+    Bounded::collect(matrix.values.chunks_exact(matrix.inputs).map(|w| {
+        let (mut total, mut size, mut flips) = (0.0, 0.0, 0.0);
+        for (w, numbers) in w.chunks(int4::GROUP).zip(numbers.chunks(int4::GROUP)) {
+            let mut q = vec![[0]; w.len()];
+            let [d] = int4::quantize(w.as_chunks::<1>().0, &mut q).map(f64::from);
+            assert!(d.is_finite(), "finite weights");
+            let mut sum = 0.0;
+            for ((whole, flip), [q]) in numbers.iter().zip(q) {
+                let v = f64::from(q) - f64::from(int4::ZERO);
+                sum += whole * v;
+                flips += flip * (v * d).abs();
+            }
+            total += sum * d;
+            size += (sum * d).abs();
+        }
+        let groups = matrix.inputs.div_ceil(int4::GROUP) as f64;
+        let value = total * scale;
+        let error = scale * (flips + (groups + 2.0) * U * (size + flips)) + value.abs() * (off + 2.0 * U);
+        (value, 1.001 * error + TINY)
     }))
 }
 

@@ -2,7 +2,7 @@
 
 use whin_kernels::{
     Activation, Attend, BLOCK, Backend, CacheShape, Dtype, Gated, Head, Project, Qkv, RmsNorm, Rotation,
-    Step, Tensor, WeightKind,
+    Step, Tensor, WeightKind, int4,
 };
 
 use crate::bounds::{self, Bounded};
@@ -213,7 +213,7 @@ impl Case for Product {
 
     /// Integer products of the same input have the same bits everywhere.
     fn exact(&self) -> bool {
-        self.stage == Stage::Project && self.matrix.kind == WeightKind::Int8
+        self.stage == Stage::Project && matches!(self.matrix.kind, WeightKind::Int8 | WeightKind::Int4)
     }
 }
 
@@ -558,7 +558,9 @@ impl Case for Embed {
         backend.read(&x, self.tokens.len()).expect("the device works")
     }
 
-    /// The weight as it is stored: bf16 is off by 2⁻⁹ of it (and exact to the bit here), int8 by half a step.
+    /// The weight as it is stored: bf16 is off by 2⁻⁹ of it (and exact to the bit here), int8 by half a step. In int4, the
+    /// squared error of a group is at most that of the scale that makes its largest weight −8, whose own rounding to f16
+    /// moves a number by 2⁻¹¹ of it.
     fn bounds(&self) -> Bounded {
         let mut all = Bounded::default();
         for &token in &self.tokens {
@@ -570,7 +572,21 @@ impl Case for Embed {
                     WeightKind::F32 => 0.0,
                     WeightKind::Bf16 => value.abs() / 256.0,
                     WeightKind::Int8 => f64::from(max) / 127.0 * (0.5 + 1e-4),
+                    WeightKind::Int4 => 0.0,
                 };
+            }
+            if self.matrix.kind == WeightKind::Int4 {
+                let groups = bounded.values.chunks(int4::GROUP).zip(bounded.errors.chunks_mut(int4::GROUP));
+                for (w, errors) in groups {
+                    let largest = w.iter().fold(0.0_f64, |max, w| if w.abs() > max.abs() { *w } else { max });
+                    let scale = largest / -8.0;
+                    let error = |w: &f64| {
+                        (w - scale * (w / scale).round().clamp(-8.0, 7.0)).abs()
+                            + w.abs() / 1024.0
+                            + scale.abs() / 256.0
+                    };
+                    errors.fill(w.iter().map(|w| error(w).powi(2)).sum::<f64>().sqrt());
+                }
             }
             all.extend(&bounded);
         }

@@ -17,7 +17,7 @@ use whin_kernels::cpu::isa::scalar::Scalar;
 use whin_kernels::reference::Reference;
 use whin_kernels::{Activation, Backend, Best, WeightKind};
 
-const KINDS: [WeightKind; 3] = [WeightKind::F32, WeightKind::Bf16, WeightKind::Int8];
+const KINDS: [WeightKind; 4] = [WeightKind::F32, WeightKind::Bf16, WeightKind::Int8, WeightKind::Int4];
 const WIDTHS: [usize; 7] = [1, 5, 36, 64, 100, 320, 1024];
 const ROWS: [usize; 7] = [1, 2, 3, 4, 5, 17, 64];
 const ACTIVATIONS: [Activation; 16] = [
@@ -115,17 +115,58 @@ fn logits() {
 #[test]
 fn long_sums_of_extreme_integers_do_not_overflow() {
     let mut cpus = Cpus::new();
+    let mut index = 0;
     for inputs in [9_000, 20_000] {
         for (name, sign) in [("plus", [1.0, 1.0]), ("minus", [-1.0, -1.0]), ("halves", [1.0, -1.0])] {
             for rows in [1, 2, 5] {
-                let mut case = Product::new(Stage::Project, WeightKind::Int8, (rows, inputs, 6), 7);
-                for (index, w) in case.matrix.values.iter_mut().enumerate() {
-                    *w = if index % inputs < inputs / 2 + 1000 { sign[0] } else { sign[1] };
+                for kind in [WeightKind::Int8, WeightKind::Int4] {
+                    index += 1;
+                    if !kept(index * 3) {
+                        continue;
+                    }
+                    let mut case = Product::new(Stage::Project, kind, (rows, inputs, 6), 7);
+                    for (index, w) in case.matrix.values.iter_mut().enumerate() {
+                        *w = if index % inputs < inputs / 2 + 1000 { sign[0] } else { sign[1] };
+                    }
+                    case.x.fill(1.0);
+                    let answers = cpus.check(&case);
+                    assert!(answers[0].values[0].abs() > 1_000.0, "{name}");
                 }
-                case.x.fill(1.0);
-                let answers = cpus.check(&case);
-                assert!(answers[0].values[0].abs() > 1_000.0, "{name}");
             }
+        }
+    }
+}
+
+/// Every pattern of signs and extremes within a group, scales at both ends of f16, and activations at their bounds.
+#[test]
+fn groups_of_extreme_integers_do_not_overflow() {
+    let mut cpus = Cpus::new();
+    for (seed, size) in [1.0, -1.0, 1e-6, 3e-8, 6e4, 5e5, 3e6].into_iter().enumerate() {
+        let shapes = [(32, 16, 1), (100, 40, 2), (1000, 17, 7), (3072, 33, 33)];
+        for (index, (inputs, outputs, rows)) in shapes.into_iter().enumerate() {
+            if !kept(2 * index + seed) {
+                continue;
+            }
+            let mut case =
+                Product::new(Stage::Project, WeightKind::Int4, (rows, inputs, outputs), seed as u64);
+            for (index, w) in case.matrix.values.iter_mut().enumerate() {
+                let (output, input) = (index / inputs, index % inputs);
+                // Output 0 is -8 throughout, 1 is 7 where it can be, the others change at a pace of their own.
+                *w = match output {
+                    0 => -8.0,
+                    1 => [7.0, -8.0][usize::from(input % 32 == 31)],
+                    _ => [-8.0, 7.0][input / (output - 1) % 2],
+                } * size;
+            }
+            for (row, x) in case.x.chunks_exact_mut(inputs).enumerate() {
+                // The largest integer is 32,512; below 32,384 the low plane is at its own ends.
+                let values = [1.0, -1.0, 32_383.0 / 32_512.0, -32_384.0 / 32_512.0];
+                for (input, x) in x.iter_mut().enumerate() {
+                    *x = values[if row < 4 { row } else { (input / row) % 4 }];
+                }
+                x[0] = 1.0;
+            }
+            cpus.check(&case);
         }
     }
 }
@@ -158,16 +199,28 @@ fn argmax() {
         check(Cpu::<Scalar>::new(threads).unwrap(), &x, &ids);
         #[cfg(target_arch = "x86_64")]
         {
-            use whin_kernels::cpu::{Isa, isa::avx2::Avx2, isa::avx512::Avx512};
+            use whin_kernels::cpu::isa::{Isa, avx2::Avx2, avx512::Avx512, avxvnni::AvxVnni};
             if Avx2::detect().is_some() {
                 check(Cpu::<Avx2>::new(threads).unwrap(), &x, &ids);
+            }
+            if AvxVnni::detect().is_some() {
+                check(Cpu::<AvxVnni>::new(threads).unwrap(), &x, &ids);
             }
             if Avx512::detect().is_some() {
                 check(Cpu::<Avx512>::new(threads).unwrap(), &x, &ids);
             }
         }
         #[cfg(target_arch = "aarch64")]
-        check(Cpu::<whin_kernels::cpu::isa::neon::Neon>::new(threads).unwrap(), &x, &ids);
+        {
+            use whin_kernels::cpu::isa::{Isa, dotprod::DotProd, i8mm::I8mm, neon::Neon};
+            check(Cpu::<Neon>::new(threads).unwrap(), &x, &ids);
+            if DotProd::detect().is_some() {
+                check(Cpu::<DotProd>::new(threads).unwrap(), &x, &ids);
+            }
+            if I8mm::detect().is_some() {
+                check(Cpu::<I8mm>::new(threads).unwrap(), &x, &ids);
+            }
+        }
     }
 }
 
@@ -295,7 +348,7 @@ fn faults_stay_in_their_row() {
 #[test]
 fn faults_stay_in_their_sequence() {
     let mut cpus = Cpus::new();
-    for (kind, window) in KINDS.into_iter().zip([None, Some(5), Some(1)]) {
+    for (kind, window) in KINDS.into_iter().zip([None, Some(5), Some(1), Some(66)]) {
         for fault in [f32::NAN, f32::INFINITY] {
             let shape = Shape {
                 kind,

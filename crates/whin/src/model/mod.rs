@@ -2,6 +2,7 @@
 
 pub mod config;
 mod families;
+mod forms;
 pub mod forward;
 pub mod plan;
 pub mod rope;
@@ -9,6 +10,7 @@ mod rope_parameters;
 pub mod spec;
 pub mod weights;
 
+pub use forms::Weights;
 pub use plan::{Destination, Load, Plan};
 pub use rope::Rope;
 pub use spec::Spec;

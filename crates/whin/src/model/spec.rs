@@ -1,7 +1,8 @@
 //! What every model family is reduced to. Knows no key of `config.json` and no tensor name.
 
-use whin_kernels::{Activation, CacheShape, WeightKind};
+use whin_kernels::{Activation, CacheShape};
 
+use super::forms::Weights;
 use super::rope::Rope;
 
 /// A decoder-only transformer: token embedding, layers one after the other, final norm, output head.
@@ -88,24 +89,26 @@ impl Spec {
     /// Numbers in all matrices and vectors; a tied head counts once.
     pub fn parameters(&self) -> u64 {
         let mut sum = 0;
-        self.each(|outputs, inputs| sum += (outputs * inputs) as u64);
+        self.each_in_layers(|outputs, inputs| sum += (outputs * inputs) as u64);
+        sum += (self.ends() * self.vocab * self.width) as u64;
         self.each_vector(|len| sum += len as u64);
         sum
     }
 
-    /// Bytes of all weights when matrices are kept as `kind` and vectors as f32; a tied head counts once.
-    pub fn weight_bytes(&self, kind: WeightKind) -> u64 {
+    /// Bytes of all weights when matrices are kept as `weights` says and vectors as f32; a tied head counts once.
+    pub fn weight_bytes(&self, weights: Weights) -> u64 {
         let mut sum = 0;
-        self.each(|outputs, inputs| sum += kind.bytes(outputs, inputs) as u64);
+        self.each_in_layers(|outputs, inputs| sum += weights.layers().bytes(outputs, inputs) as u64);
+        sum += (self.ends() * weights.ends().bytes(self.vocab, self.width)) as u64;
         self.each_vector(|len| sum += 4 * len as u64);
         sum
     }
 
-    /// Bytes of weights that one step reads when matrices are kept as `kind`: all but an embedding that is not the
-    /// head, of which a step reads single rows.
-    pub fn step_bytes(&self, kind: WeightKind) -> u64 {
-        let embedding = if self.tied { 0 } else { kind.bytes(self.vocab, self.width) as u64 };
-        self.weight_bytes(kind) - embedding
+    /// Bytes of weights that one step reads when matrices are kept as `weights` says: all but an embedding that is not
+    /// the head, of which a step reads single rows.
+    pub fn step_bytes(&self, weights: Weights) -> u64 {
+        let embedding = if self.tied { 0 } else { weights.ends().bytes(self.vocab, self.width) as u64 };
+        self.weight_bytes(weights) - embedding
     }
 
     /// Bytes of keys and values that a row at `position` reads, stored as f32.
@@ -126,8 +129,13 @@ impl Spec {
         CacheShape { layers: layers.collect() }
     }
 
-    /// Calls `matrix` with (outputs, inputs) of every matrix.
-    fn each(&self, mut matrix: impl FnMut(usize, usize)) {
+    /// Matrices of (vocab, width).
+    fn ends(&self) -> usize {
+        if self.tied { 1 } else { 2 }
+    }
+
+    /// Calls `matrix` with (outputs, inputs) of every matrix of the layers.
+    fn each_in_layers(&self, mut matrix: impl FnMut(usize, usize)) {
         for layer in &self.layers {
             let Mixer::Attention(attention) = &layer.mixer;
             let (q, kv) = (attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim);
@@ -136,9 +144,6 @@ impl Spec {
             let FeedForward::Gated(gated) = &layer.feed_forward;
             matrix(2 * gated.inner, self.width);
             matrix(self.width, gated.inner);
-        }
-        for _ in 0..if self.tied { 1 } else { 2 } {
-            matrix(self.vocab, self.width);
         }
     }
 
@@ -163,7 +168,7 @@ impl Spec {
 
 #[cfg(test)]
 mod tests {
-    use whin_kernels::WeightKind;
+    use crate::model::Weights;
 
     #[test]
     fn the_demo_model_is_counted_as_its_index_counts_it() {
@@ -172,7 +177,13 @@ mod tests {
         let spec = crate::model::config::read(config).unwrap();
         assert_eq!(spec.parameters(), 13_277_504);
         let vectors = 8 * (2 * 320 + 2 * 64) + 320;
-        assert_eq!(spec.weight_bytes(WeightKind::Bf16), 2 * (13_277_504 - vectors) + 4 * vectors);
+        assert_eq!(spec.weight_bytes(Weights::Bf16), 2 * (13_277_504 - vectors) + 4 * vectors);
+        // All inputs are whole groups of 32, which take 18 bytes.
+        assert_eq!(spec.weight_bytes(Weights::Int4All), (13_277_504 - vectors) / 32 * 18 + 4 * vectors);
+        let embedding = 6144 * 320;
+        let layers = 13_277_504 - vectors - embedding;
+        let bytes = layers / 32 * 18 + embedding + 6144 * 4 + 4 * vectors;
+        assert_eq!((spec.weight_bytes(Weights::Int4), spec.step_bytes(Weights::Int4)), (bytes, bytes));
         assert_eq!(spec.cache_shape().layers, vec![(4, 64); 8]);
     }
 }

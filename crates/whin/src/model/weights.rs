@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use whin_kernels::{Backend, WeightKind};
 
+use super::forms::Weights;
 use super::plan::{Destination, Load};
 use super::spec::Spec;
 use crate::checkpoint::TensorRef;
@@ -67,7 +68,7 @@ impl<B: Backend> Model<B> {
         backend: &mut B,
         spec: &Spec,
         loads: &[Load],
-        kind: WeightKind,
+        weights: Weights,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
         let bytes = |part: &TensorRef| (part.shape().0 * part.shape().1 * part.dtype().size()) as u64;
@@ -76,7 +77,7 @@ impl<B: Backend> Model<B> {
         let mut loaded = Loaded::<B> { matrices: HashMap::new(), vectors: HashMap::new() };
         for load in loads {
             if load.to.is_matrix() {
-                loaded.matrices.insert(load.to, matrix(backend, &load.parts, kind)?);
+                loaded.matrices.insert(load.to, matrix(backend, &load.parts, weights.of(load.to))?);
             } else {
                 let numbers: Vec<f32> = load.parts.iter().flat_map(|part| part.view().to_vec()).collect();
                 loaded.vectors.insert(load.to, backend.vector(&numbers)?);

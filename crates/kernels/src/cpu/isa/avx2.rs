@@ -1,12 +1,13 @@
-//! x86-64 with AVX2 and FMA: 2013 and later.
+//! x86-64 with AVX2, FMA and F16C: 2013 and later.
 
 use std::arch::x86_64::*;
 
 use half::bf16;
 
+use super::int4::stamp_int4;
 use super::{Isa, Lanes, Quantized, stamp};
 
-/// Proof that AVX2 and FMA exist.
+/// Proof that AVX2, FMA and F16C exist.
 #[derive(Clone, Copy, Debug)]
 pub struct Avx2(());
 
@@ -15,13 +16,18 @@ impl Isa for Avx2 {
     const FMA: bool = true;
     const TILE_ROWS: usize = 2;
     const PANELS: [(usize, usize); 2] = [(1, 1), (2, 1)];
+    const INT4: [(usize, usize); 2] = [(1, 1), (2, 1)];
     const PLANES: bool = false;
 
     fn detect() -> Option<Self> {
-        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(Self(()))
+        (is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c"))
+        .then_some(Self(()))
     }
 
     stamp!(Avx2, "avx2,fma", planes: false);
+    stamp_int4!(Avx2, "avx2,fma,f16c");
 }
 
 impl Lanes for Avx2 {

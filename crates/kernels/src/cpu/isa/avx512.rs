@@ -5,6 +5,7 @@ use std::arch::x86_64::*;
 use half::bf16;
 
 use super::avx2::Avx2;
+use super::int4::stamp_int4;
 use super::{Isa, Lanes, Quantized, stamp};
 
 /// Proof that AVX-512 F, BW, DQ, VL and VNNI exist.
@@ -15,7 +16,8 @@ impl Isa for Avx512 {
     const NAME: &'static str = "avx512";
     const FMA: bool = true;
     const TILE_ROWS: usize = 4;
-    const PANELS: [(usize, usize); 2] = [(1, 4), (4, 2)];
+    const PANELS: [(usize, usize); 2] = [(1, 1), (4, 2)];
+    const INT4: [(usize, usize); 2] = [(1, 1), (6, 1)];
     const PLANES: bool = true;
 
     fn detect() -> Option<Self> {
@@ -29,6 +31,7 @@ impl Isa for Avx512 {
     }
 
     stamp!(Avx512, "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", planes: true);
+    stamp_int4!(Avx512, "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
 }
 
 impl Lanes for Avx512 {

@@ -13,6 +13,13 @@ use half::bf16;
 pub mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub mod avx512;
+#[cfg(target_arch = "x86_64")]
+pub mod avxvnni;
+#[cfg(target_arch = "aarch64")]
+pub mod dotprod;
+#[cfg(target_arch = "aarch64")]
+pub mod i8mm;
+pub mod int4;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;
 pub mod scalar;
@@ -31,7 +38,9 @@ pub trait Isa: Copy + Send + Sync + 'static {
     const TILE_ROWS: usize;
     /// Rows, and panels for them, that keep all integer sums in registers: for one row, and for many.
     const PANELS: [(usize, usize); 2];
-    /// Whether integer products take activations as two planes of bytes rather than as 16-bit integers.
+    /// The same for 4-bit products.
+    const INT4: [(usize, usize); 2];
+    /// Whether 8-bit products take activations as two planes of bytes rather than as 16-bit integers.
     const PLANES: bool;
 
     /// The token, if this processor has the instructions.
@@ -47,6 +56,12 @@ pub trait Isa: Copy + Send + Sync + 'static {
         x: [Quantized<'_>; R],
         w: [Panel<'_>; T],
     ) -> [[[f32; 16]; T]; R];
+    /// The products of quantised rows with 4-bit panels, each a stream of blocks as [`int4`] says.
+    fn int4<const R: usize, const T: usize>(
+        self,
+        x: [int4::Signed<'_>; R],
+        w: [&[u8]; T],
+    ) -> [[[f32; 16]; T]; R];
     /// Calls `loops` compiled with these instructions: what the compiler vectorises by itself needs no more.
     fn run<T>(self, loops: impl FnOnce() -> T) -> T;
 }
@@ -59,14 +74,18 @@ pub trait Isa: Copy + Send + Sync + 'static {
 pub trait Lanes {
     /// Sixteen f32.
     type Float: Copy;
-    /// Sixteen outputs by [`GROUP`] inputs of a panel.
+    /// Sixteen outputs by [`STEP`](Self::STEP) groups of a panel.
     type Weights: Copy;
-    /// [`GROUP`] activations, ready to be multiplied with `Weights`.
+    /// As many groups of activations, ready to be multiplied with `Weights`.
     type Inputs: Copy;
     /// 32-bit partial sums of sixteen outputs.
     type Sums: Copy;
     /// How many groups a `Sums` takes before a lane could overflow.
     const FLUSH: usize;
+    /// How many groups `Weights` and `Inputs` hold.
+    const STEP: usize = 1;
+    /// By how much activations grow when they enter from the planes, for each unit of the weights' own sum.
+    const OFFSET: f64 = PLANE_OFFSET;
 
     /// Sixteen zeros.
     unsafe fn zero() -> Self::Float;
@@ -81,14 +100,14 @@ pub trait Lanes {
 
     /// No sums yet.
     unsafe fn no_sums() -> Self::Sums;
-    /// From 64 readable numbers: (16 outputs, GROUP).
+    /// From readable numbers: (STEP, 16 outputs, GROUP).
     unsafe fn weights(from: *const i8) -> Self::Weights;
-    /// From the activations at `k` and the next `GROUP - 1`.
+    /// From the activations from `k` on.
     unsafe fn inputs(x: &Quantized<'_>, k: usize) -> Self::Inputs;
     /// `x · w + sums`
     unsafe fn add_products(x: Self::Inputs, w: Self::Weights, sums: Self::Sums) -> Self::Sums;
     /// Adds the sums of the sixteen outputs to `totals`. Where [`Isa::PLANES`] holds they exceed the true ones by
-    /// [`PLANE_OFFSET`] for each unit of the weights' own sum.
+    /// [`OFFSET`](Self::OFFSET) for each unit of the weights' own sum.
     unsafe fn add_sums(sums: Self::Sums, totals: &mut [f64; 16]);
 
     /// Asks for the cache line at an address, which need not be readable.
@@ -220,7 +239,7 @@ unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
 ) -> [[[f32; 16]; T]; R] {
     let len = w[0].values.len() / PANEL;
     assert!(
-        len.is_multiple_of(GROUP) && w.iter().all(|w| w.values.len() == len * PANEL),
+        len.is_multiple_of(L::STEP * GROUP) && w.iter().all(|w| w.values.len() == len * PANEL),
         "length of the panels"
     );
     for x in &x {
@@ -230,7 +249,7 @@ unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
     let mut totals = [[[0.0_f64; 16]; T]; R];
     let mut k = 0;
     // SAFETY: the caller vouches for the instructions; activations have `len` numbers and panels sixteen times as many,
-    // both whole groups. Prefetching may go anywhere.
+    // both whole steps. Prefetching may go anywhere.
     unsafe {
         while k < len {
             let end = len.min(k + L::FLUSH * GROUP);
@@ -239,7 +258,9 @@ unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
                 let mut weights = [L::weights(w[0].values.as_ptr().add(k * PANEL)); T];
                 for t in 0..T {
                     let at = w[t].values.as_ptr().add(k * PANEL);
-                    L::prefetch(at.wrapping_add(PANEL_AHEAD).cast());
+                    for group in 0..L::STEP {
+                        L::prefetch(at.wrapping_add(group * PANEL * GROUP + PANEL_AHEAD).cast());
+                    }
                     weights[t] = L::weights(at);
                 }
                 for r in 0..R {
@@ -248,7 +269,7 @@ unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
                         sums[r][t] = L::add_products(inputs, weights[t], sums[r][t]);
                     }
                 }
-                k += GROUP;
+                k += L::STEP * GROUP;
             }
             for r in 0..R {
                 for t in 0..T {
@@ -261,7 +282,7 @@ unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
     for r in 0..R {
         for t in 0..T {
             for j in 0..16 {
-                let offset = if PLANES { PLANE_OFFSET * f64::from(w[t].sums[j]) } else { 0.0 };
+                let offset = if PLANES { L::OFFSET * f64::from(w[t].sums[j]) } else { 0.0 };
                 // Sums are integers below 2^53, so the difference is exact and rounds once.
                 products[r][t][j] = (totals[r][t][j] - offset) as f32 * (x[r].scale * w[t].scales[j]);
             }
@@ -321,3 +342,47 @@ macro_rules! stamp {
     };
 }
 pub(crate) use stamp;
+
+/// Takes floats and prefetching over from `$lanes`, whose instructions the instruction set includes.
+macro_rules! floats_of {
+    ($lanes:ty) => {
+        type Float = <$lanes as Lanes>::Float;
+
+        #[inline(always)]
+        unsafe fn zero() -> Self::Float {
+            // SAFETY: the caller vouches for what this asks for.
+            unsafe { <$lanes as Lanes>::zero() }
+        }
+
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> Self::Float {
+            // SAFETY: the caller vouches for what this asks for.
+            unsafe { <$lanes as Lanes>::load(from) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_bf16(from: *const bf16) -> Self::Float {
+            // SAFETY: the caller vouches for what this asks for.
+            unsafe { <$lanes as Lanes>::load_bf16(from) }
+        }
+
+        #[inline(always)]
+        unsafe fn mul_add(a: Self::Float, b: Self::Float, sum: Self::Float) -> Self::Float {
+            // SAFETY: the caller vouches for what this asks for.
+            unsafe { <$lanes as Lanes>::mul_add(a, b, sum) }
+        }
+
+        #[inline(always)]
+        unsafe fn sum(a: Self::Float) -> f32 {
+            // SAFETY: the caller vouches for what this asks for.
+            unsafe { <$lanes as Lanes>::sum(a) }
+        }
+
+        #[inline(always)]
+        unsafe fn prefetch(at: *const u8) {
+            // SAFETY: the caller vouches for what this asks for.
+            unsafe { <$lanes as Lanes>::prefetch(at) }
+        }
+    };
+}
+pub(crate) use floats_of;

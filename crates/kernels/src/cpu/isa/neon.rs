@@ -4,6 +4,7 @@ use std::arch::aarch64::*;
 
 use half::bf16;
 
+use super::int4::stamp_int4;
 use super::{Isa, Lanes, Quantized, stamp};
 
 /// Proof that NEON exists.
@@ -15,6 +16,7 @@ impl Isa for Neon {
     const FMA: bool = true;
     const TILE_ROWS: usize = 2;
     const PANELS: [(usize, usize); 2] = [(1, 1), (1, 1)];
+    const INT4: [(usize, usize); 2] = [(1, 1), (1, 1)];
     const PLANES: bool = false;
 
     fn detect() -> Option<Self> {
@@ -22,6 +24,7 @@ impl Isa for Neon {
     }
 
     stamp!(Neon, "neon", planes: false);
+    stamp_int4!(Neon, "neon");
 }
 
 impl Lanes for Neon {

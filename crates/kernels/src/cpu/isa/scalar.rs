@@ -4,6 +4,7 @@ use std::array;
 
 use half::bf16;
 
+use super::int4::{self, Signed};
 use super::{GROUP, Isa, Lanes, PANEL, Panel, Quantized};
 
 /// No special instructions.
@@ -15,6 +16,7 @@ impl Isa for Scalar {
     const FMA: bool = false;
     const TILE_ROWS: usize = 2;
     const PANELS: [(usize, usize); 2] = [(1, 1), (1, 1)];
+    const INT4: [(usize, usize); 2] = [(1, 1), (1, 1)];
     const PLANES: bool = false;
 
     fn detect() -> Option<Self> {
@@ -38,6 +40,11 @@ impl Isa for Scalar {
     ) -> [[[f32; 16]; T]; R] {
         // SAFETY: needs no special instructions.
         unsafe { super::panels::<Self, false, R, T>(x, w) }
+    }
+
+    fn int4<const R: usize, const T: usize>(self, x: [Signed<'_>; R], w: [&[u8]; T]) -> [[[f32; 16]; T]; R] {
+        // SAFETY: needs no special instructions.
+        unsafe { int4::products::<Self, R, T>(x, w) }
     }
 
     fn run<T>(self, loops: impl FnOnce() -> T) -> T {
