@@ -1,5 +1,7 @@
 //! Rows of activations, and what is done to one row at a time.
 
+use std::ops::Range;
+
 use super::buffer::{Buffer, Parts};
 use super::isa::{Isa, PAD, Quantized};
 use super::threads::Threads;
@@ -76,8 +78,9 @@ impl Input {
         })
     }
 
-    pub fn floats(&self, row: usize) -> &[f32] {
-        &self.floats.values()[row * self.stride..(row + 1) * self.stride]
+    /// Rows that are not quantised: (rows, stride).
+    pub fn floats(&self, rows: Range<usize>) -> &[f32] {
+        &self.floats.values()[rows.start * self.stride..rows.end * self.stride]
     }
 
     /// A quantised row.

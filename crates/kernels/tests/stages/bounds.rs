@@ -2,8 +2,8 @@
 //!
 //! `U` is the unit roundoff of f32, 2⁻²⁴: one rounding changes a number by at most that share of it.
 //!
-//! - A sum of `K` products in sixteen lanes rounds each product once, adds at most `K / 16` times in a lane and four
-//!   times across lanes: `|error| ≤ (K / 16 + 8) · U · Σ |x| |w|`, and an error `e` of `x` adds `Σ e |w|`.
+//! - A sum of `K` products rounds each product once, is added up in spans of 128 terms, and then over the spans:
+//!   `|error| ≤ (min(K, 128) + K / 128 + 4) · U · Σ |x| |w|`, and an error `e` of `x` adds `Σ e |w|`.
 //! - An 8-bit product is exact in its integers. It differs where an error of `x` carries a number over the border
 //!   between two integers, by one quantum times that weight: `|error| ≤ scale · Σ(near a border) |w|`, besides the
 //!   relative error of the scale. Without an error of `x` backends agree to the bit, which tests demand apart.
@@ -99,7 +99,12 @@ fn float_product(w: impl Iterator<Item = f64>, x: &Bounded) -> (f64, f64) {
         carried += e * w.abs();
     }
     let count = x.len() as f64;
-    (sum, 1.001 * (carried + (count / 16.0 + 8.0) * U * size) + count * TINY)
+    (sum, 1.001 * (carried + sum_roundings(count) * U * size) + count * TINY)
+}
+
+/// How often a number is rounded on its way through a sum of `count` products.
+fn sum_roundings(count: f64) -> f64 {
+    count.min(128.0) + count / 128.0 + 4.0
 }
 
 fn int8_product(matrix: &Matrix, x: &Bounded) -> Bounded {

@@ -36,6 +36,7 @@ impl Lanes for Avx512 {
     type Weights = __m512i;
     type Inputs = [__m512i; 2]; // high and low
     type Sums = [__m512i; 2];
+    const FLOATS: usize = 16;
     const FLUSH: usize = 16_384; // 16,384 · 4 · 255 · 127 < 2³¹
 
     #[inline(always)]
@@ -51,12 +52,36 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn load_bf16(from: *const bf16) -> __m512 {
-        // SAFETY: the caller vouches for the instructions and 16 readable numbers.
+    unsafe fn load_first(from: *const bf16) -> __m512 {
+        // SAFETY: the caller vouches for the instructions and 16 readable pairs.
+        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_loadu_si512(from.cast()))) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_second(from: *const bf16) -> __m512 {
+        // SAFETY: the caller vouches for the instructions and 16 readable pairs.
         unsafe {
-            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
-            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+            let upper = _mm512_set1_epi32(-0x1_0000);
+            _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(from.cast()), upper))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, a: __m512) {
+        // SAFETY: the caller vouches for the instructions and 16 writable numbers.
+        unsafe { _mm512_storeu_ps(to, a) }
+    }
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> __m512 {
+        // SAFETY: the caller vouches for the instructions.
+        unsafe { _mm512_set1_ps(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn add(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the caller vouches for the instructions.
+        unsafe { _mm512_add_ps(a, b) }
     }
 
     #[inline(always)]

@@ -3,10 +3,11 @@
 //! An instruction set is a token whose only constructor asks the processor, so that holding one proves that its
 //! instructions may run. [`Lanes`] names the few vector operations that the loops are made of.
 //!
-//! Every float sum runs in sixteen lanes, `k` going to lane `k % 16`, and ends in the same tree of additions. So a
-//! product has the same bits whatever else is computed beside it, and the same on every instruction set with fused
-//! multiply-add.
+//! Every float sum takes its terms in the order of the inputs, [`SPAN`] at a time, and adds up what the spans come to.
+//! So a product has the same bits whatever else is computed beside it, and the same on every instruction set with
+//! fused multiply-add.
 
+use bytemuck::Pod;
 use half::bf16;
 
 #[cfg(target_arch = "x86_64")]
@@ -39,8 +40,8 @@ pub trait Isa: Copy + Send + Sync + 'static {
 
     /// `Σ x[r][k] · w[n][k]`; all slices have the same length, a multiple of 16.
     fn dots_f32<const R: usize, const N: usize>(self, x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R];
-    /// The same for weights in bf16.
-    fn dots_bf16<const R: usize, const N: usize>(self, x: [&[f32]; R], w: [&[bf16]; N]) -> [[f32; N]; R];
+    /// `out = x · wᵀ`, or `out += x · wᵀ` where `add` is set: `x` (rows, w.inputs), `out` (rows, w's outputs).
+    fn floats<W: Stored>(self, x: &[f32], w: FloatPanels<'_, W>, add: bool, out: &mut [f32]);
     /// The products of quantised rows with panels, as [`crate::int8`] says, exactly.
     fn panels<const R: usize, const T: usize>(
         self,
@@ -65,6 +66,8 @@ pub trait Lanes {
     type Inputs: Copy;
     /// 32-bit partial sums of sixteen outputs.
     type Sums: Copy;
+    /// How many `Float` sums stay in registers beside the weights that they take in.
+    const FLOATS: usize;
     /// How many groups a `Sums` takes before a lane could overflow.
     const FLUSH: usize;
 
@@ -72,8 +75,16 @@ pub trait Lanes {
     unsafe fn zero() -> Self::Float;
     /// From 16 readable numbers.
     unsafe fn load(from: *const f32) -> Self::Float;
-    /// From 16 readable numbers.
-    unsafe fn load_bf16(from: *const bf16) -> Self::Float;
+    /// The first of each pair, as f32, from 16 readable pairs.
+    unsafe fn load_first(from: *const bf16) -> Self::Float;
+    /// The second of each pair, as f32, from 16 readable pairs.
+    unsafe fn load_second(from: *const bf16) -> Self::Float;
+    /// To 16 writable numbers.
+    unsafe fn store(to: *mut f32, a: Self::Float);
+    /// Sixteen times the same number.
+    unsafe fn splat(x: f32) -> Self::Float;
+    /// `a + b`
+    unsafe fn add(a: Self::Float, b: Self::Float) -> Self::Float;
     /// `a · b + sum`, fused where the instruction set can.
     unsafe fn mul_add(a: Self::Float, b: Self::Float, sum: Self::Float) -> Self::Float;
     /// The sum of all lanes: lane j with j + 8, then 4, 2, 1.
@@ -100,7 +111,7 @@ const AHEAD: usize = 4;
 
 /// How far ahead of a product its panels are fetched, in bytes: far enough for the memory to answer, near enough to
 /// stay in the first-level cache.
-const PANEL_AHEAD: usize = 4096;
+pub const PANEL_AHEAD: isize = 4096;
 
 /// Outputs of a panel.
 pub const PANEL: usize = 16;
@@ -137,34 +148,77 @@ pub struct Quantized<'a> {
 
 /// The common length of all slices, a multiple of `step`.
 #[inline(always)]
-fn common_len<X, W, const R: usize, const N: usize>(x: &[&[X]; R], w: &[&[W]; N], step: usize) -> usize {
+fn common_len<const R: usize, const N: usize>(x: &[&[f32]; R], w: &[&[f32]; N], step: usize) -> usize {
     let len = w[0].len();
     assert!(len.is_multiple_of(step) && x.iter().all(|x| x.len() == len) && w.iter().all(|w| w.len() == len));
     len
 }
 
+/// How many terms of a float sum are added up before they join the sum of those before them: few enough for rounding
+/// not to grow with the length of a row.
+pub const SPAN: usize = 128;
+
+/// Sixteen outputs at a time of a matrix in floats.
+#[derive(Clone, Copy)]
+pub struct FloatPanels<'a, W> {
+    /// (panels, inputs / [`Stored::GROUP`], 16 outputs, GROUP)
+    pub values: &'a [W],
+    /// An even number.
+    pub inputs: usize,
+    /// How far behind these numbers lie those that are needed next, in bytes: they are fetched meanwhile.
+    pub ahead: isize,
+}
+
 /// A float form of weights.
-trait Stored: Copy {
-    /// Sixteen weights as f32.
+pub trait Stored: Pod + Send + Sync {
+    /// Inputs that stand together for each output of a panel.
+    const GROUP: usize;
+
+    /// The nearest number in this form.
+    fn nearest(x: f32) -> Self;
+    /// The number.
+    fn number(self) -> f32;
+
+    /// Sixteen outputs of input `k`, or of `k + 1` where `second` is set.
     ///
     /// # Safety
-    /// As for [`Lanes::load`].
-    unsafe fn load<L: Lanes>(from: *const Self) -> L::Float;
+    /// As for [`Lanes`]; `from` is where the inputs `k` and `k + 1` of a panel begin, `k` being even.
+    unsafe fn load<L: Lanes>(from: *const Self, second: bool) -> L::Float;
 }
 
 impl Stored for f32 {
+    const GROUP: usize = 1;
+
+    fn nearest(x: f32) -> Self {
+        x
+    }
+
+    fn number(self) -> f32 {
+        self
+    }
+
     #[inline(always)]
-    unsafe fn load<L: Lanes>(from: *const Self) -> L::Float {
+    unsafe fn load<L: Lanes>(from: *const Self, second: bool) -> L::Float {
         // SAFETY: as the caller vouches.
-        unsafe { L::load(from) }
+        unsafe { L::load(from.add(if second { PANEL } else { 0 })) }
     }
 }
 
 impl Stored for bf16 {
+    const GROUP: usize = 2;
+
+    fn nearest(x: f32) -> Self {
+        Self::from_f32(x)
+    }
+
+    fn number(self) -> f32 {
+        self.to_f32()
+    }
+
     #[inline(always)]
-    unsafe fn load<L: Lanes>(from: *const Self) -> L::Float {
+    unsafe fn load<L: Lanes>(from: *const Self, second: bool) -> L::Float {
         // SAFETY: as the caller vouches.
-        unsafe { L::load_bf16(from) }
+        unsafe { if second { L::load_second(from) } else { L::load_first(from) } }
     }
 }
 
@@ -174,10 +228,7 @@ impl Stored for bf16 {
 /// # Safety
 /// As for [`Lanes`].
 #[inline(always)]
-unsafe fn dots_float<L: Lanes, W: Stored, const R: usize, const N: usize>(
-    x: [&[f32]; R],
-    w: [&[W]; N],
-) -> [[f32; N]; R] {
+unsafe fn dots<L: Lanes, const R: usize, const N: usize>(x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R] {
     let len = common_len(&x, &w, 16);
     let mut products = [[0.0; N]; R];
     // SAFETY: the caller vouches for the instructions; all slices have `len` numbers, a multiple of 16. Prefetching
@@ -192,10 +243,8 @@ unsafe fn dots_float<L: Lanes, W: Stored, const R: usize, const N: usize>(
             }
             for n in 0..N {
                 let at = w[n].as_ptr().add(k);
-                if k.is_multiple_of(64 / size_of::<W>()) {
-                    L::prefetch(at.wrapping_add(AHEAD * len).cast());
-                }
-                let weights = W::load::<L>(at);
+                L::prefetch(at.wrapping_add(AHEAD * len).cast());
+                let weights = L::load(at);
                 for r in 0..R {
                     sums[r][n] = L::mul_add(rows[r], weights, sums[r][n]);
                 }
@@ -209,6 +258,135 @@ unsafe fn dots_float<L: Lanes, W: Stored, const R: usize, const N: usize>(
         }
     }
     products
+}
+
+/// What the tiles of one product have in common.
+#[derive(Clone, Copy)]
+struct Shape {
+    inputs: usize,
+    width: usize, // of a row of the output
+    ahead: isize,
+    add: bool,
+}
+
+/// [`Isa::floats`]: tiles of as many rows and panels as there are registers for.
+///
+/// # Safety
+/// As for [`Lanes`].
+#[inline(always)]
+unsafe fn floats<L: Lanes, W: Stored>(x: &[f32], w: FloatPanels<'_, W>, add: bool, out: &mut [f32]) {
+    let FloatPanels { values, inputs, ahead } = w;
+    assert!(inputs > 0 && inputs.is_multiple_of(2) && x.len().is_multiple_of(inputs), "length of the rows");
+    assert!(values.len().is_multiple_of(inputs * PANEL), "length of the panels");
+    let (rows, panels) = (x.len() / inputs, values.len() / (inputs * PANEL));
+    let shape = Shape { inputs, width: panels * PANEL, ahead, add };
+    assert_eq!(out.len(), rows * shape.width, "length of the output");
+    let mut row = 0;
+    while row < rows {
+        // SAFETY: the caller vouches for the instructions; `R` rows are left, in `x` and in `out`, and all panels have
+        // `inputs` inputs, as just checked.
+        unsafe {
+            let (x, w, out) =
+                (x.as_ptr().add(row * inputs), values.as_ptr(), out.as_mut_ptr().add(row * shape.width));
+            row += match (L::FLOATS, rows - row) {
+                (16.., 8..) => float_rows::<L, W, 8, 2>(x, w, out, panels, shape),
+                (16.., 4..) => float_rows::<L, W, 4, 4>(x, w, out, panels, shape),
+                (16.., 2..) => float_rows::<L, W, 2, 4>(x, w, out, panels, shape),
+                (4.., 4..) => float_rows::<L, W, 4, 1>(x, w, out, panels, shape),
+                (4.., 2..) => float_rows::<L, W, 2, 2>(x, w, out, panels, shape),
+                (4.., 1) => float_rows::<L, W, 1, 4>(x, w, out, panels, shape),
+                (_, 2..) => float_rows::<L, W, 2, 1>(x, w, out, panels, shape),
+                _ => float_rows::<L, W, 1, 1>(x, w, out, panels, shape),
+            };
+        }
+    }
+}
+
+/// `R` rows by all panels, `T` at a time. Returns `R`.
+///
+/// # Safety
+/// As for [`Lanes`]; `x` leads to `R` rows, `w` to all panels and `out` to `R` rows of the output.
+#[inline(always)]
+unsafe fn float_rows<L: Lanes, W: Stored, const R: usize, const T: usize>(
+    x: *const f32,
+    w: *const W,
+    out: *mut f32,
+    panels: usize,
+    shape: Shape,
+) -> usize {
+    let mut panel = 0;
+    // SAFETY: as the caller vouches, of which the tiles use parts.
+    unsafe {
+        while panel + T <= panels {
+            float_tile::<L, W, R, T>(x, w.add(panel * shape.inputs * PANEL), out.add(panel * PANEL), shape);
+            panel += T;
+        }
+        while panel < panels {
+            float_tile::<L, W, R, 1>(x, w.add(panel * shape.inputs * PANEL), out.add(panel * PANEL), shape);
+            panel += 1;
+        }
+    }
+    R
+}
+
+/// `R` rows by `T` panels.
+///
+/// ```text
+/// for each span of inputs:  sums = 0
+///     for each input k:     sums[r][t] += x[r][k] · w[t][k]
+///     out = sums or out + sums
+/// ```
+///
+/// # Safety
+/// As for [`Lanes`]; `x` leads to `R` rows, `w` to `T` panels and `out` to `R` rows of the output.
+#[expect(clippy::needless_range_loop, reason = "iterators over tuples of arrays are not always inlined")]
+#[inline(always)]
+unsafe fn float_tile<L: Lanes, W: Stored, const R: usize, const T: usize>(
+    x: *const f32,
+    w: *const W,
+    out: *mut f32,
+    Shape { inputs, width, ahead, add }: Shape,
+) {
+    let (mut k, mut add) = (0, add);
+    // SAFETY: as the caller vouches. Prefetching may go anywhere.
+    unsafe {
+        while k < inputs {
+            let end = inputs.min(k + SPAN);
+            let mut sums = [[L::zero(); T]; R];
+            while k < end {
+                // Many rows keep the processor busy for so long that the hardware's own prefetching is enough.
+                if R < 8 {
+                    for t in 0..T {
+                        let at = w.add((t * inputs + k) * PANEL).cast::<u8>().wrapping_offset(ahead);
+                        L::prefetch(at);
+                        if W::GROUP == 1 {
+                            L::prefetch(at.wrapping_add(64));
+                        }
+                    }
+                }
+                for second in [false, true] {
+                    let mut weights = [L::zero(); T];
+                    for t in 0..T {
+                        weights[t] = W::load::<L>(w.add((t * inputs + k) * PANEL), second);
+                    }
+                    for r in 0..R {
+                        let number = L::splat(*x.add(r * inputs + k + usize::from(second)));
+                        for t in 0..T {
+                            sums[r][t] = L::mul_add(number, weights[t], sums[r][t]);
+                        }
+                    }
+                }
+                k += 2;
+            }
+            for r in 0..R {
+                for t in 0..T {
+                    let to = out.add(r * width + t * PANEL);
+                    L::store(to, if add { L::add(L::load(to), sums[r][t]) } else { sums[r][t] });
+                }
+            }
+            add = true;
+        }
+    }
 }
 
 /// # Safety
@@ -239,7 +417,7 @@ unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
                 let mut weights = [L::weights(w[0].values.as_ptr().add(k * PANEL)); T];
                 for t in 0..T {
                     let at = w[t].values.as_ptr().add(k * PANEL);
-                    L::prefetch(at.wrapping_add(PANEL_AHEAD).cast());
+                    L::prefetch(at.wrapping_offset(PANEL_AHEAD).cast());
                     weights[t] = L::weights(at);
                 }
                 for r in 0..R {
@@ -277,20 +455,31 @@ macro_rules! stamp {
             #[target_feature(enable = $features)]
             fn stamped<const R: usize, const N: usize>(x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R] {
                 // SAFETY: this function is compiled for these instructions.
-                unsafe { crate::cpu::isa::dots_float::<$lanes, f32, R, N>(x, w) }
+                unsafe { crate::cpu::isa::dots::<$lanes, R, N>(x, w) }
             }
             // SAFETY: the token proves that the processor has the instructions.
             unsafe { stamped(x, w) }
         }
 
-        fn dots_bf16<const R: usize, const N: usize>(self, x: [&[f32]; R], w: [&[bf16]; N]) -> [[f32; N]; R] {
+        fn floats<W: crate::cpu::isa::Stored>(
+            self,
+            x: &[f32],
+            w: crate::cpu::isa::FloatPanels<'_, W>,
+            add: bool,
+            out: &mut [f32],
+        ) {
             #[target_feature(enable = $features)]
-            fn stamped<const R: usize, const N: usize>(x: [&[f32]; R], w: [&[bf16]; N]) -> [[f32; N]; R] {
+            fn stamped<W: crate::cpu::isa::Stored>(
+                x: &[f32],
+                w: crate::cpu::isa::FloatPanels<'_, W>,
+                add: bool,
+                out: &mut [f32],
+            ) {
                 // SAFETY: this function is compiled for these instructions.
-                unsafe { crate::cpu::isa::dots_float::<$lanes, bf16, R, N>(x, w) }
+                unsafe { crate::cpu::isa::floats::<$lanes, W>(x, w, add, out) }
             }
             // SAFETY: the token proves that the processor has the instructions.
-            unsafe { stamped(x, w) }
+            unsafe { stamped(x, w, add, out) }
         }
 
         fn panels<const R: usize, const T: usize>(

@@ -4,7 +4,7 @@ use std::array;
 
 use half::bf16;
 
-use super::{GROUP, Isa, Lanes, PANEL, Panel, Quantized};
+use super::{FloatPanels, GROUP, Isa, Lanes, PANEL, Panel, Quantized, Stored};
 
 /// No special instructions.
 #[derive(Clone, Copy, Debug)]
@@ -23,12 +23,12 @@ impl Isa for Scalar {
 
     fn dots_f32<const R: usize, const N: usize>(self, x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R] {
         // SAFETY: needs no special instructions.
-        unsafe { super::dots_float::<Self, f32, R, N>(x, w) }
+        unsafe { super::dots::<Self, R, N>(x, w) }
     }
 
-    fn dots_bf16<const R: usize, const N: usize>(self, x: [&[f32]; R], w: [&[bf16]; N]) -> [[f32; N]; R] {
+    fn floats<W: Stored>(self, x: &[f32], w: FloatPanels<'_, W>, add: bool, out: &mut [f32]) {
         // SAFETY: needs no special instructions.
-        unsafe { super::dots_float::<Self, bf16, R, N>(x, w) }
+        unsafe { super::floats::<Self, W>(x, w, add, out) }
     }
 
     fn panels<const R: usize, const T: usize>(
@@ -50,6 +50,7 @@ impl Lanes for Scalar {
     type Weights = [[i8; GROUP]; PANEL];
     type Inputs = [i16; GROUP];
     type Sums = [i32; PANEL];
+    const FLOATS: usize = 2;
     const FLUSH: usize = 128; // 128 · 4 · 127 · 32,512 < 2³¹
 
     #[inline(always)]
@@ -64,10 +65,33 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn load_bf16(from: *const bf16) -> [f32; 16] {
-        // SAFETY: the caller vouches for 16 readable numbers.
-        let bits = unsafe { from.cast::<[u16; 16]>().read_unaligned() };
-        bits.map(|b| f32::from_bits(u32::from(b) << 16))
+    unsafe fn load_first(from: *const bf16) -> [f32; 16] {
+        // SAFETY: the caller vouches for 16 readable pairs.
+        let pairs = unsafe { from.cast::<[[u16; 2]; 16]>().read_unaligned() };
+        pairs.map(|[first, _]| f32::from_bits(u32::from(first) << 16))
+    }
+
+    #[inline(always)]
+    unsafe fn load_second(from: *const bf16) -> [f32; 16] {
+        // SAFETY: the caller vouches for 16 readable pairs.
+        let pairs = unsafe { from.cast::<[[u16; 2]; 16]>().read_unaligned() };
+        pairs.map(|[_, second]| f32::from_bits(u32::from(second) << 16))
+    }
+
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, a: [f32; 16]) {
+        // SAFETY: the caller vouches for 16 writable numbers.
+        unsafe { to.cast::<[f32; 16]>().write_unaligned(a) }
+    }
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> [f32; 16] {
+        [x; 16]
+    }
+
+    #[inline(always)]
+    unsafe fn add(a: [f32; 16], b: [f32; 16]) -> [f32; 16] {
+        array::from_fn(|i| a[i] + b[i])
     }
 
     #[inline(always)]
