@@ -5,7 +5,7 @@ use std::ops::Range;
 use half::bf16;
 
 use super::buffer::{Buffer, Parts};
-use super::isa::{FloatPanels, GROUP, Isa, PAD, PANEL, PANEL_AHEAD, Panel, Quantized, Stored};
+use super::isa::{FloatPanels, GROUP, Isa, PAD, PANEL, PANEL_AHEAD, Panel, Quantized, Stored, place};
 use super::rows::{Input, Rows, quantize_weights};
 use super::threads::Threads;
 use crate::{Error, Result, Tensor, WeightKind};
@@ -163,11 +163,6 @@ impl PanelParts<'_> {
             }
         }
     }
-}
-
-/// Where input `k` of an output stands in its panel.
-fn place<W: Stored>(output: usize, k: usize) -> usize {
-    (k / W::GROUP * PANEL + output % PANEL) * W::GROUP + k % W::GROUP
 }
 
 /// Converts the rows of `source` into the outputs from `first` on of `values` (panels, stride, PANEL).

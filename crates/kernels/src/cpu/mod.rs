@@ -5,13 +5,14 @@ use crate::{Attend, Backend, Best, CacheShape, Gated, Head, Project, Qkv, Result
 mod attention;
 mod bandwidth;
 mod buffer;
+mod cache;
 pub mod isa;
 mod matrix;
 mod rows;
 mod threads;
 
-pub use attention::State;
 pub use bandwidth::read_bandwidth;
+pub use cache::State;
 pub use isa::Isa;
 pub use matrix::Weight;
 pub use rows::Rows;
@@ -99,11 +100,9 @@ impl<I: Isa> Cpu<I> {
             }
             q.copy_from_slice(&out[..queries]);
         });
-        for row in 0..step.rows() {
-            let (keys, values) = self.output.row(row)[queries..].split_at(kv_width);
-            let table = &step.tables[step.slots[row] as usize];
-            state.store(args.layer, table, step.positions[row] as usize, keys, values);
-        }
+        let output = &self.output;
+        let keys_and_values = |row| &output.row(row)[queries..];
+        state.store(isa, &mut self.threads, args.layer, step, &keys_and_values);
         Ok(())
     }
 

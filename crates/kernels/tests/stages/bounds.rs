@@ -202,10 +202,12 @@ fn activate(activation: Activation, x: f64) -> f64 {
 /// Softmax attention of one query over keys and values: `y = Σ p v / Σ p` with `p = e^(s − max)`, `s = scale · q · k`.
 ///
 /// An error `d` of a score changes its `p` by a factor within `e^±d`; so does rounding `s − max`. Each block adds one
-/// more exponential (the rescaling), each of at most 6 · U. With `r` the relative error of every `p` so found, `y` is off
-/// by `Σ p |v|` (the weights summing to one) times `(1 + r) / (1 − r) − 1`, and by the rounding of the sums.
+/// more exponential (the rescaling), and so does each span of eight blocks, each of at most 6 · U. With `r` the relative
+/// error of every `p` so found, `y` is off by `Σ p |v|` (the weights summing to one) times `(1 + r) / (1 − r) − 1`, and
+/// by the rounding of the sums: of 64 terms in a block, two more for each block and three for each span.
 pub fn attend(query: &Bounded, keys: &[&Bounded], values: &[&Bounded], scale: f32, blocks: usize) -> Bounded {
     let scale = f64::from(scale);
+    let (blocks, spans) = (blocks as f64, (blocks / 8 + 2) as f64);
     let scores: Vec<(f64, f64)> = keys
         .iter()
         .map(|key| {
@@ -215,7 +217,7 @@ pub fn attend(query: &Bounded, keys: &[&Bounded], values: &[&Bounded], scale: f3
                 size += (q * k).abs();
                 carried += q.abs() * ek + k.abs() * eq + eq * ek;
             }
-            let rounding = (query.len() as f64 / 16.0 + 8.0) * U * size;
+            let rounding = sum_roundings(query.len() as f64) * U * size;
             (sum * scale, 1.001 * scale.abs() * (carried + rounding) + 2.0 * U * (sum * scale).abs() + TINY)
         })
         .collect();
@@ -224,11 +226,12 @@ pub fn attend(query: &Bounded, keys: &[&Bounded], values: &[&Bounded], scale: f3
     let off = scores.iter().fold(0.0_f64, |max, s| max.max(s.1));
     // Below e^-87 a weight counts as zero, so rounding the distance to the largest score matters no further than that.
     let distance = (max - min).min(90.0) + 2.0 * off;
-    let r = (off + 2.0 * distance * U).exp_m1() + 6.0 * U * (blocks as f64 + 2.0);
+    let r = (off + 2.0 * distance * U).exp_m1() + 6.0 * U * (blocks + spans + 2.0);
     assert!(r < 0.1, "scores too uncertain for a test: {r}");
     let powers: Vec<f64> = scores.iter().map(|s| (s.0 - max).exp()).collect();
     let total: f64 = powers.iter().sum();
-    let share = (1.0 + r) / (1.0 - r) - 1.0 + (keys.len() as f64 + 2.0 * blocks as f64 + 24.0) * U;
+    let share =
+        (1.0 + r) / (1.0 - r) - 1.0 + ((keys.len() as f64).min(64.0) + 2.0 * blocks + 3.0 * spans + 24.0) * U;
     Bounded::collect((0..query.len()).map(|i| {
         let (mut sum, mut size, mut carried, mut largest) = (0.0, 0.0, 0.0, 0.0_f64);
         for (p, value) in powers.iter().zip(values) {

@@ -232,6 +232,35 @@ fn check_cuts(cpus: &mut Cpus, shape: Shape, lengths: &[usize], rows: usize) {
 }
 
 #[test]
+fn attention_over_many_spans() {
+    let mut cpus = Cpus::new();
+    for (seed, window) in [(0, None), (8, Some(700)), (16, Some(600))] {
+        if !kept(seed) || (seed > 0 && !kept(1)) {
+            continue;
+        }
+        let shape = Shape {
+            kind: WeightKind::F32,
+            width: 36,
+            heads: (4, 1),
+            head_dim: 40,
+            pairs: 20,
+            window,
+            bias: false,
+            norms: true,
+            seed: 60 + seed as u64,
+        };
+        let whole = cpus.check(&Attention::new(shape, &[1100], Cut::Whole));
+        for cut in [Cut::Decode(3), Cut::Chunks(450)] {
+            let case = Attention::new(shape, &[1100], cut);
+            for (answer, whole) in cpus.answers(&case).iter().zip(&whole) {
+                same(&answer.values, &whole.values)
+                    .unwrap_or_else(|why| panic!("{}: {} and at once: {why}", case.name(), whole.backend));
+            }
+        }
+    }
+}
+
+#[test]
 fn attention_over_exact_inputs() {
     let mut cpus = Cpus::new();
     let table = [

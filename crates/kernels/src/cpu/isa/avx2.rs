@@ -13,7 +13,6 @@ pub struct Avx2(());
 impl Isa for Avx2 {
     const NAME: &'static str = "avx2";
     const FMA: bool = true;
-    const TILE_ROWS: usize = 2;
     const PANELS: [(usize, usize); 2] = [(1, 1), (2, 1)];
     const PLANES: bool = false;
 
@@ -88,17 +87,6 @@ impl Lanes for Avx2 {
     unsafe fn mul_add(a: [__m256; 2], b: [__m256; 2], sum: [__m256; 2]) -> [__m256; 2] {
         // SAFETY: the caller vouches for the instructions.
         unsafe { [_mm256_fmadd_ps(a[0], b[0], sum[0]), _mm256_fmadd_ps(a[1], b[1], sum[1])] }
-    }
-
-    #[inline(always)]
-    unsafe fn sum(a: [__m256; 2]) -> f32 {
-        // SAFETY: the caller vouches for the instructions.
-        unsafe {
-            let a = _mm256_add_ps(a[0], a[1]);
-            let a = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
-            let a = _mm_add_ps(a, _mm_movehl_ps(a, a));
-            _mm_cvtss_f32(_mm_add_ss(a, _mm_shuffle_ps::<1>(a, a)))
-        }
     }
 
     #[inline(always)]

@@ -14,7 +14,6 @@ pub struct Avx512(());
 impl Isa for Avx512 {
     const NAME: &'static str = "avx512";
     const FMA: bool = true;
-    const TILE_ROWS: usize = 4;
     const PANELS: [(usize, usize); 2] = [(1, 4), (4, 2)];
     const PLANES: bool = true;
 
@@ -88,12 +87,6 @@ impl Lanes for Avx512 {
     unsafe fn mul_add(a: __m512, b: __m512, sum: __m512) -> __m512 {
         // SAFETY: the caller vouches for the instructions.
         unsafe { _mm512_fmadd_ps(a, b, sum) }
-    }
-
-    #[inline(always)]
-    unsafe fn sum(a: __m512) -> f32 {
-        // SAFETY: the caller vouches for the instructions, AVX2's included.
-        unsafe { Avx2::sum([_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a)]) }
     }
 
     #[inline(always)]

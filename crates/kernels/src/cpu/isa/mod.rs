@@ -28,8 +28,6 @@ pub trait Isa: Copy + Send + Sync + 'static {
     const NAME: &'static str;
     /// Whether `f32::mul_add` is one instruction.
     const FMA: bool;
-    /// Rows of a float tile that keeps all sums in registers: 2 or 4, by 4 outputs.
-    const TILE_ROWS: usize;
     /// Rows, and panels for them, that keep all integer sums in registers: for one row, and for many.
     const PANELS: [(usize, usize); 2];
     /// Whether integer products take activations as two planes of bytes rather than as 16-bit integers.
@@ -38,8 +36,6 @@ pub trait Isa: Copy + Send + Sync + 'static {
     /// The token, if this processor has the instructions.
     fn detect() -> Option<Self>;
 
-    /// `Σ x[r][k] · w[n][k]`; all slices have the same length, a multiple of 16.
-    fn dots_f32<const R: usize, const N: usize>(self, x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R];
     /// `out = x · wᵀ`, or `out += x · wᵀ` where `add` is set: `x` (rows, w.inputs), `out` (rows, w's outputs).
     fn floats<W: Stored>(self, x: &[f32], w: FloatPanels<'_, W>, add: bool, out: &mut [f32]);
     /// The products of quantised rows with panels, as [`crate::int8`] says, exactly.
@@ -87,8 +83,6 @@ pub trait Lanes {
     unsafe fn add(a: Self::Float, b: Self::Float) -> Self::Float;
     /// `a · b + sum`, fused where the instruction set can.
     unsafe fn mul_add(a: Self::Float, b: Self::Float, sum: Self::Float) -> Self::Float;
-    /// The sum of all lanes: lane j with j + 8, then 4, 2, 1.
-    unsafe fn sum(a: Self::Float) -> f32;
 
     /// No sums yet.
     unsafe fn no_sums() -> Self::Sums;
@@ -105,9 +99,6 @@ pub trait Lanes {
     /// Asks for the cache line at an address, which need not be readable.
     unsafe fn prefetch(at: *const u8);
 }
-
-/// How far ahead of a product its float weights are fetched, in matrix rows: the tile after this one.
-const AHEAD: usize = 4;
 
 /// How far ahead of a product its panels are fetched, in bytes: far enough for the memory to answer, near enough to
 /// stay in the first-level cache.
@@ -146,14 +137,6 @@ pub struct Quantized<'a> {
     pub scale: f32,
 }
 
-/// The common length of all slices, a multiple of `step`.
-#[inline(always)]
-fn common_len<const R: usize, const N: usize>(x: &[&[f32]; R], w: &[&[f32]; N], step: usize) -> usize {
-    let len = w[0].len();
-    assert!(len.is_multiple_of(step) && x.iter().all(|x| x.len() == len) && w.iter().all(|w| w.len() == len));
-    len
-}
-
 /// How many terms of a float sum are added up before they join the sum of those before them: few enough for rounding
 /// not to grow with the length of a row.
 pub const SPAN: usize = 128;
@@ -184,6 +167,11 @@ pub trait Stored: Pod + Send + Sync {
     /// # Safety
     /// As for [`Lanes`]; `from` is where the inputs `k` and `k + 1` of a panel begin, `k` being even.
     unsafe fn load<L: Lanes>(from: *const Self, second: bool) -> L::Float;
+}
+
+/// Where input `k` of an output stands in its panel.
+pub fn place<W: Stored>(output: usize, k: usize) -> usize {
+    (k / W::GROUP * PANEL + output % PANEL) * W::GROUP + k % W::GROUP
 }
 
 impl Stored for f32 {
@@ -224,41 +212,6 @@ impl Stored for bf16 {
 
 // Plain loops over indices and no closures below: what the compiler does not inline, it compiles without the
 // instruction set, and every vector then goes through memory.
-
-/// # Safety
-/// As for [`Lanes`].
-#[inline(always)]
-unsafe fn dots<L: Lanes, const R: usize, const N: usize>(x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R] {
-    let len = common_len(&x, &w, 16);
-    let mut products = [[0.0; N]; R];
-    // SAFETY: the caller vouches for the instructions; all slices have `len` numbers, a multiple of 16. Prefetching
-    // may go anywhere.
-    unsafe {
-        let mut sums = [[L::zero(); N]; R];
-        let mut k = 0;
-        while k < len {
-            let mut rows = [L::zero(); R];
-            for r in 0..R {
-                rows[r] = L::load(x[r].as_ptr().add(k));
-            }
-            for n in 0..N {
-                let at = w[n].as_ptr().add(k);
-                L::prefetch(at.wrapping_add(AHEAD * len).cast());
-                let weights = L::load(at);
-                for r in 0..R {
-                    sums[r][n] = L::mul_add(rows[r], weights, sums[r][n]);
-                }
-            }
-            k += 16;
-        }
-        for r in 0..R {
-            for n in 0..N {
-                products[r][n] = L::sum(sums[r][n]);
-            }
-        }
-    }
-    products
-}
 
 /// What the tiles of one product have in common.
 #[derive(Clone, Copy)]
@@ -451,16 +404,6 @@ unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
 /// Writes the methods of [`Isa`] that run loops, compiled with `$features`.
 macro_rules! stamp {
     ($lanes:ty, $features:literal, planes: $planes:literal) => {
-        fn dots_f32<const R: usize, const N: usize>(self, x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R] {
-            #[target_feature(enable = $features)]
-            fn stamped<const R: usize, const N: usize>(x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R] {
-                // SAFETY: this function is compiled for these instructions.
-                unsafe { crate::cpu::isa::dots::<$lanes, R, N>(x, w) }
-            }
-            // SAFETY: the token proves that the processor has the instructions.
-            unsafe { stamped(x, w) }
-        }
-
         fn floats<W: crate::cpu::isa::Stored>(
             self,
             x: &[f32],

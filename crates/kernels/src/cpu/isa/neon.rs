@@ -13,7 +13,6 @@ pub struct Neon(());
 impl Isa for Neon {
     const NAME: &'static str = "neon";
     const FMA: bool = true;
-    const TILE_ROWS: usize = 2;
     const PANELS: [(usize, usize); 2] = [(1, 1), (1, 1)];
     const PLANES: bool = false;
 
@@ -104,16 +103,6 @@ impl Lanes for Neon {
                 vfmaq_f32(sum[2], a[2], b[2]),
                 vfmaq_f32(sum[3], a[3], b[3]),
             ]
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn sum(a: [float32x4_t; 4]) -> f32 {
-        // SAFETY: the caller vouches for the instructions.
-        unsafe {
-            let a = vaddq_f32(vaddq_f32(a[0], a[2]), vaddq_f32(a[1], a[3]));
-            let a = vadd_f32(vget_low_f32(a), vget_high_f32(a));
-            vget_lane_f32::<0>(a) + vget_lane_f32::<1>(a)
         }
     }
 

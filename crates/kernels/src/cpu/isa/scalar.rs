@@ -13,17 +13,11 @@ pub struct Scalar;
 impl Isa for Scalar {
     const NAME: &'static str = "scalar";
     const FMA: bool = false;
-    const TILE_ROWS: usize = 2;
     const PANELS: [(usize, usize); 2] = [(1, 1), (1, 1)];
     const PLANES: bool = false;
 
     fn detect() -> Option<Self> {
         Some(Self)
-    }
-
-    fn dots_f32<const R: usize, const N: usize>(self, x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R] {
-        // SAFETY: needs no special instructions.
-        unsafe { super::dots::<Self, R, N>(x, w) }
     }
 
     fn floats<W: Stored>(self, x: &[f32], w: FloatPanels<'_, W>, add: bool, out: &mut [f32]) {
@@ -97,13 +91,6 @@ impl Lanes for Scalar {
     #[inline(always)]
     unsafe fn mul_add(a: [f32; 16], b: [f32; 16], sum: [f32; 16]) -> [f32; 16] {
         array::from_fn(|i| a[i] * b[i] + sum[i])
-    }
-
-    #[inline(always)]
-    unsafe fn sum(a: [f32; 16]) -> f32 {
-        let a: [f32; 8] = array::from_fn(|i| a[i] + a[i + 8]);
-        let a: [f32; 4] = array::from_fn(|i| a[i] + a[i + 4]);
-        (a[0] + a[2]) + (a[1] + a[3])
     }
 
     #[inline(always)]
