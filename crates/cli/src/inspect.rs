@@ -7,7 +7,7 @@ use serde_json::json;
 use whin::memory::size;
 use whin::{Checkpoint, WeightKind};
 
-use crate::model::{ModelArgs, invalid};
+use crate::model::{KvArgs, ModelArgs, invalid};
 use crate::out;
 
 /// Says what a checkpoint is, whether it runs here, and how much memory it will need
@@ -18,6 +18,8 @@ pub struct Args {
     folder: Option<std::path::PathBuf>,
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    kv: KvArgs,
     /// Count the memory of the key-value cache for a text of this many tokens [default: the model's window]
     #[arg(long, value_name = "N")]
     context: Option<usize>,
@@ -42,7 +44,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         );
     }
     let weights = |kind| spec.weight_bytes(kind);
-    let per_position = spec.cache_shape().bytes_per_position(size_of::<f32>()) as u64;
+    let per_position = spec.cache_shape(args.kv.kind()).bytes_per_position() as u64;
     let cache = per_position.saturating_mul(context as u64);
     if args.json {
         out::json(&json!({
@@ -63,6 +65,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             },
             "context": context,
             "cache_bytes": cache,
+            "kv": args.kv.kind().name(),
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -71,7 +74,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     out::text(&format!(
         "family       {}\nparameters   {:.1} million\nshape        {} layers, width {}, vocabulary {}, {head}\nwindow       \
          {} tokens\nend tokens   {:?}\ntokenizer    {tokenizer}\nweights      int8 {}, bf16 {}, f32 {}\ncache        {} \
-         for {context} tokens\nruns         yes\n",
+         {} for {context} tokens\nruns         yes\n",
         spec.family,
         spec.parameters() as f64 / 1e6,
         spec.layers.len(),
@@ -82,6 +85,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         size(weights(WeightKind::Int8)),
         size(weights(WeightKind::Bf16)),
         size(weights(WeightKind::F32)),
+        args.kv.kind().name(),
         size(cache),
     ))?;
     Ok(ExitCode::SUCCESS)

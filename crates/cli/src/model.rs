@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use whin::{Checkpoint, Device, Engine, Error, ErrorKind, Options, Prompt, WeightKind};
+use whin::{Checkpoint, Device, Engine, Error, ErrorKind, KvKind, Options, Prompt, WeightKind};
 
 /// Which checkpoint.
 #[derive(Args)]
@@ -38,6 +38,9 @@ pub struct EngineArgs {
     #[arg(long, value_enum, default_value_t = Weights::Int8)]
     pub weights: Weights,
 
+    #[command(flatten)]
+    pub kv: KvArgs,
+
     /// Threads of the processor [default: all that this process may use]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
@@ -62,6 +65,33 @@ pub enum Weights {
     Int8,
 }
 
+/// How to keep keys and values.
+#[derive(Args)]
+pub struct KvArgs {
+    /// The form in which keys and values are kept
+    #[arg(long, value_enum, default_value_t = Kv::Bf16)]
+    kv: Kv,
+}
+
+/// Names of [`KvKind`].
+#[derive(Clone, Copy, ValueEnum)]
+enum Kv {
+    /// 32-bit floats: nothing is rounded
+    F32,
+    /// 16-bit floats: half the memory, nearly the same answers
+    Bf16,
+}
+
+impl KvArgs {
+    /// The form that was asked for.
+    pub fn kind(&self) -> KvKind {
+        match self.kv {
+            Kv::F32 => KvKind::F32,
+            Kv::Bf16 => KvKind::Bf16,
+        }
+    }
+}
+
 impl EngineArgs {
     /// Loads the opened checkpoint; the tokenizer, where one is wanted, is read at the same time.
     pub fn load(&self, checkpoint: &Checkpoint, with_tokenizer: bool) -> Result<Engine> {
@@ -72,6 +102,7 @@ impl EngineArgs {
                 Weights::Bf16 => WeightKind::Bf16,
                 Weights::Int8 => WeightKind::Int8,
             },
+            kv: self.kv.kind(),
             threads: self.threads,
             context: self.context,
             prefill_chunk: self.prefill_chunk,

@@ -5,8 +5,8 @@
 use half::bf16;
 
 use crate::{
-    Attend, BLOCK, Backend, Best, CacheShape, Error, Gated, Head, Project, Qkv, Result, RmsNorm, Rotation,
-    Step, Tensor, WeightKind, int8,
+    Attend, BLOCK, Backend, Best, CacheShape, Error, Gated, Head, KvKind, Project, Qkv, Result, RmsNorm,
+    Rotation, Step, Tensor, WeightKind, int8,
 };
 
 /// The backend that defines what is right.
@@ -50,6 +50,7 @@ impl Rows {
 /// Keys and values.
 #[derive(Debug)]
 pub struct State {
+    kind: KvKind,
     layers: Vec<Layer>,
 }
 
@@ -114,7 +115,7 @@ impl Backend for Reference {
     fn state(&mut self, shape: &CacheShape) -> Result<State> {
         let layer =
             |&(heads, dim): &(usize, usize)| Layer { width: heads * dim, keys: vec![], values: vec![] };
-        Ok(State { layers: shape.layers.iter().map(layer).collect() })
+        Ok(State { kind: shape.kind, layers: shape.layers.iter().map(layer).collect() })
     }
 
     fn grow(&mut self, state: &mut State, blocks: usize) -> Result<()> {
@@ -159,7 +160,7 @@ impl Backend for Reference {
 
     fn qkv(&mut self, args: &Qkv<'_, Self>, step: &Step, x: &Rows, state: &mut State, q: &mut Rows) {
         let (heads, kv_heads, dim) = (args.heads, args.kv_heads, args.head_dim);
-        let layer = &mut state.layers[args.layer];
+        let (kind, layer) = (state.kind, &mut state.layers[args.layer]);
         for row in 0..step.rows() {
             let mut out = multiply(args.weight, &normalize(x.row(row), &args.norm));
             add_bias(&mut out, args.bias);
@@ -175,8 +176,14 @@ impl Backend for Reference {
             }
             q.row_mut(row).copy_from_slice(queries);
             let at = entry(step, row, step.positions[row] as usize) * layer.width;
-            layer.keys[at..at + layer.width].copy_from_slice(keys);
-            layer.values[at..at + layer.width].copy_from_slice(values);
+            for (stored, numbers) in [(&mut layer.keys, &*keys), (&mut layer.values, &*values)] {
+                for (stored, number) in stored[at..at + layer.width].iter_mut().zip(numbers) {
+                    *stored = match kind {
+                        KvKind::F32 => *number,
+                        KvKind::Bf16 => bf16::from_f32(*number).to_f32(),
+                    };
+                }
+            }
         }
     }
 

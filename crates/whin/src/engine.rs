@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use whin_kernels::cpu::{Cpu, Isa, isa};
 use whin_kernels::reference::Reference;
-use whin_kernels::{Backend, WeightKind};
+use whin_kernels::{Backend, KvKind, WeightKind};
 
 use crate::device::Device;
 use crate::memory;
@@ -29,6 +29,8 @@ pub struct Options {
     pub device: Device,
     /// The form in which matrices are kept.
     pub weights: WeightKind,
+    /// The form in which keys and values are kept.
+    pub kv: KvKind,
     /// Threads of the processor, at most 1024; unset, all that this process may use.
     pub threads: Option<usize>,
     /// The longest text in tokens, at most what the model declares; unset, that.
@@ -43,6 +45,7 @@ impl Default for Options {
         Self {
             device: Device::Auto,
             weights: WeightKind::Int8,
+            kv: KvKind::Bf16,
             threads: None,
             context: None,
             prefill_chunk: 512,
@@ -62,6 +65,7 @@ pub struct Engine {
     window: usize,
     load_seconds: f64,
     weights: WeightKind,
+    kv: KvKind,
 }
 
 impl Engine {
@@ -106,6 +110,7 @@ impl Engine {
             window,
             load_seconds: started.elapsed().as_secs_f64(),
             weights: options.weights,
+            kv: options.kv,
         })
     }
 
@@ -122,6 +127,11 @@ impl Engine {
     /// The form in which matrices are kept.
     pub fn weights(&self) -> WeightKind {
         self.weights
+    }
+
+    /// The form in which keys and values are kept.
+    pub fn kv(&self) -> KvKind {
+        self.kv
     }
 
     /// The longest text in tokens, prompt and answer together.
@@ -306,7 +316,7 @@ fn launch<B: Backend>(mut backend: B, parts: Parts<'_, '_>) -> Result<(Sender<Jo
     let Parts { checkpoint, loads, options, chunk, progress } = parts;
     let device = backend.name();
     let model = Model::load(&mut backend, checkpoint.spec(), loads, options.weights, progress)?;
-    let worker = Worker::new(backend, checkpoint.spec().clone(), model, chunk)?;
+    let worker = Worker::new(backend, checkpoint.spec().clone(), model, chunk, options.kv)?;
     let (sender, jobs) = channel();
     std::thread::Builder::new()
         .name("whin-worker".to_owned())

@@ -45,4 +45,4 @@ pub use error::{Error, ErrorKind, Result};
 pub use opened::Checkpoint;
 pub use request::{Canceller, Completion, FinishReason, Generation, Prompt, Request, Score, Token};
 pub use sample::{Logprobs, Sampling};
-pub use whin_kernels::WeightKind;
+pub use whin_kernels::{KvKind, WeightKind};

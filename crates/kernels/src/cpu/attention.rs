@@ -8,12 +8,14 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
+use half::bf16;
+
 use super::buffer::Parts;
 use super::cache::{Head, Layer, State};
 use super::isa::{FloatPanels, Isa, PANEL, Stored, place};
 use super::rows::{Rows, exp, fused};
 use super::threads::Threads;
-use crate::{Attend, BLOCK, Step};
+use crate::{Attend, BLOCK, KvKind, Step};
 
 /// Below this many multiplications one thread is done sooner than several.
 const WORTH_SHARING: usize = 1 << 17;
@@ -57,7 +59,7 @@ pub fn attend<I: Isa>(
         let mut heads = Heads::new(&call, run(task), task % args.kv_heads);
         let mut total = heads.partial.clone();
         for span in heads.spans() {
-            heads.walk::<f32>(span);
+            heads.take_in(span);
             total.merge(isa, &heads.partial);
         }
         finish(task, &total);
@@ -74,7 +76,7 @@ pub fn attend<I: Isa>(
         threads.run(pieces.len(), &|piece| {
             let (task, span) = pieces[piece];
             let mut heads = Heads::new(&call, run(task), task % args.kv_heads);
-            heads.walk::<f32>(span);
+            heads.take_in(span);
             partials[piece].get_or_init(|| heads.partial);
         });
         threads.run(tasks, &|task| {
@@ -216,6 +218,13 @@ impl<'a, I: Isa> Heads<'a, I> {
     }
 
     /// Takes in the blocks of one span, and nothing else, into `partial`.
+    fn take_in(&mut self, span: usize) {
+        match self.call.state.kind() {
+            KvKind::F32 => self.walk::<f32>(span),
+            KvKind::Bf16 => self.walk::<bf16>(span),
+        }
+    }
+
     fn walk<W: Stored>(&mut self, span: usize) {
         let Call { isa, step, state, layer, group, .. } = *self.call;
         let stride = layer.stride;

@@ -1,14 +1,17 @@
 //! The key-value cache, in the panels that products take: attention multiplies queries with keys and weights with
 //! values as any other product multiplies rows with a matrix.
 
+use half::bf16;
+
 use super::buffer::{Buffer, Parts};
 use super::isa::{Isa, PANEL, Stored, place};
 use super::threads::Threads;
-use crate::{BLOCK, CacheShape, Result, Step};
+use crate::{BLOCK, CacheShape, KvKind, Result, Step};
 
 /// Keys and values of all sequences.
 #[derive(Debug)]
 pub struct State {
+    kind: KvKind,
     layers: Vec<Layer>,
     block_len: usize,        // bytes
     blocks: Vec<Buffer<u8>>, // each (layers, kv_heads) of what `Head` views
@@ -48,8 +51,8 @@ impl Layer {
     }
 
     /// Bytes of a head in one block.
-    fn head_len(&self) -> usize {
-        2 * self.count() * size_of::<f32>() + NOTES
+    fn head_len(&self, kind: KvKind) -> usize {
+        BLOCK * kind.bytes(self.stride) + NOTES
     }
 }
 
@@ -60,10 +63,10 @@ impl State {
         for &(kv_heads, head_dim) in &shape.layers {
             let stride = head_dim.next_multiple_of(PANEL);
             let layer = Layer { offset: block_len, kv_heads, head_dim, stride };
-            block_len += kv_heads * layer.head_len();
+            block_len += kv_heads * layer.head_len(shape.kind);
             layers.push(layer);
         }
-        Self { layers, block_len, blocks: Vec::new() }
+        Self { kind: shape.kind, layers, block_len, blocks: Vec::new() }
     }
 
     /// Makes room for at least `blocks` blocks.
@@ -77,6 +80,10 @@ impl State {
     /// Frees the blocks from number `blocks` on.
     pub(super) fn shrink(&mut self, blocks: usize) {
         self.blocks.truncate(blocks);
+    }
+
+    pub(super) fn kind(&self) -> KvKind {
+        self.kind
     }
 
     pub(super) fn layer(&self, layer: usize) -> &Layer {
@@ -93,7 +100,7 @@ impl State {
         numbers: &(dyn Fn(usize) -> &'a [f32] + Sync),
     ) {
         let layer = &self.layers[layer];
-        let (dim, len) = (layer.head_dim, layer.head_len());
+        let (kind, dim, len) = (self.kind, layer.head_dim, layer.head_len(self.kind));
         let entry = |row: usize| {
             let position = step.positions[row] as usize;
             (step.tables[step.slots[row] as usize][position / BLOCK] as usize, position % BLOCK)
@@ -103,13 +110,12 @@ impl State {
             assert_eq!(numbers.len(), 2 * layer.kv_heads * dim, "width of the keys and values");
             let (keys, values) = numbers.split_at(layer.kv_heads * dim);
             let part = head * dim..(head + 1) * dim;
-            store_head::<I, f32>(
-                isa,
-                region,
-                (layer.stride, entry(row).1),
-                &keys[part.clone()],
-                &values[part],
-            );
+            let (key, value) = (&keys[part.clone()], &values[part]);
+            let place = (layer.stride, entry(row).1);
+            match kind {
+                KvKind::F32 => store_head::<I, f32>(isa, region, place, key, value),
+                KvKind::Bf16 => store_head::<I, bf16>(isa, region, place, key, value),
+            }
         };
         let region = |head: usize| layer.offset + head * len..layer.offset + (head + 1) * len;
         if step.rows() < WORTH_SHARING {
@@ -131,7 +137,7 @@ impl State {
 
     /// One head of one block.
     pub(super) fn head<W: Stored>(&self, layer: &Layer, head: usize, block: u32) -> Head<'_, W> {
-        let len = layer.head_len();
+        let len = layer.head_len(self.kind);
         let at = layer.offset + head * len;
         let (numbers, notes) = self.blocks[block as usize].values()[at..at + len].split_at(len - NOTES);
         let (keys, values) = bytemuck::cast_slice(numbers).split_at(layer.count());

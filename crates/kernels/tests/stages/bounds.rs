@@ -10,7 +10,7 @@
 //! - All else follows by the chain rule from the formulas of the stages; every function says its own.
 
 use half::bf16;
-use whin_kernels::{Activation, WeightKind, int8};
+use whin_kernels::{Activation, KvKind, WeightKind, int8};
 
 use crate::cases::Matrix;
 
@@ -148,6 +148,19 @@ pub fn rotate(x: &mut Bounded, cos: &[f32], sin: &[f32]) {
         };
         (x.values[i], x.errors[i]) = turn(a, ea, b, eb, -sin);
         (x.values[i + pairs], x.errors[i + pairs]) = turn(b, eb, a, ea, sin);
+    }
+}
+
+/// A key or value as it is stored. In bf16 it differs only where its error carries it over the border between two
+/// numbers.
+pub fn stored(kind: KvKind, x: Bounded) -> Bounded {
+    match kind {
+        KvKind::F32 => x,
+        KvKind::Bf16 => Bounded::collect(x.pairs().map(|(v, e)| {
+            let [low, value, high] =
+                [v - 1.001 * e, v, v + 1.001 * e].map(|x| bf16::from_f32(x as f32).to_f64());
+            (value, (high - value).max(value - low))
+        })),
     }
 }
 

@@ -15,9 +15,10 @@ use compare::{compare, same};
 use whin_kernels::cpu::Cpu;
 use whin_kernels::cpu::isa::scalar::Scalar;
 use whin_kernels::reference::Reference;
-use whin_kernels::{Activation, Backend, Best, WeightKind};
+use whin_kernels::{Activation, Backend, Best, KvKind, WeightKind};
 
 const KINDS: [WeightKind; 3] = [WeightKind::F32, WeightKind::Bf16, WeightKind::Int8];
+const KVS: [KvKind; 2] = [KvKind::F32, KvKind::Bf16];
 const WIDTHS: [usize; 7] = [1, 5, 36, 64, 100, 320, 1024];
 const ROWS: [usize; 7] = [1, 2, 3, 4, 5, 17, 64];
 const ACTIVATIONS: [Activation; 16] = [
@@ -192,6 +193,7 @@ fn attention() {
                 }
                 let shape = Shape {
                     kind,
+                    kv: KVS[(seed / 3 + seed) % KVS.len()],
                     width: WIDTHS[1 + seed % 5],
                     heads,
                     head_dim,
@@ -234,12 +236,13 @@ fn check_cuts(cpus: &mut Cpus, shape: Shape, lengths: &[usize], rows: usize) {
 #[test]
 fn attention_over_many_spans() {
     let mut cpus = Cpus::new();
-    for (seed, window) in [(0, None), (8, Some(700)), (16, Some(600))] {
+    for (seed, window) in [(0, None), (8, Some(700)), (16, None), (24, Some(600))] {
         if !kept(seed) || (seed > 0 && !kept(1)) {
             continue;
         }
         let shape = Shape {
             kind: WeightKind::F32,
+            kv: KVS[seed / 8 % KVS.len()],
             width: 36,
             heads: (4, 1),
             head_dim: 40,
@@ -277,6 +280,7 @@ fn attention_over_exact_inputs() {
         }
         let shape = Shape {
             kind: WeightKind::F32,
+            kv: KvKind::F32,
             width: 256,
             heads,
             head_dim,
@@ -286,8 +290,10 @@ fn attention_over_exact_inputs() {
             norms: false,
             seed: seed as u64,
         };
-        for cut in [Cut::Whole, Cut::Decode(3)] {
-            cpus.check(&Attention::exact(shape, spread, &[200, 65], cut));
+        for kv in KVS {
+            for cut in [Cut::Whole, Cut::Decode(3)] {
+                cpus.check(&Attention::exact(Shape { kv, ..shape }, spread, &[200, 65], cut));
+            }
         }
     }
 }
@@ -325,9 +331,10 @@ fn faults_stay_in_their_row() {
 fn faults_stay_in_their_sequence() {
     let mut cpus = Cpus::new();
     for (kind, window) in KINDS.into_iter().zip([None, Some(5), Some(1)]) {
-        for fault in [f32::NAN, f32::INFINITY] {
+        for (fault, kv) in [f32::NAN, f32::INFINITY].into_iter().flat_map(|fault| KVS.map(|kv| (fault, kv))) {
             let shape = Shape {
                 kind,
+                kv,
                 width: 36,
                 heads: (4, 2),
                 head_dim: 40,

@@ -1,6 +1,6 @@
 //! What every model family is reduced to. Knows no key of `config.json` and no tensor name.
 
-use whin_kernels::{Activation, CacheShape, WeightKind};
+use whin_kernels::{Activation, CacheShape, KvKind, WeightKind};
 
 use super::rope::Rope;
 
@@ -108,22 +108,22 @@ impl Spec {
         self.weight_bytes(kind) - embedding
     }
 
-    /// Bytes of keys and values that a row at `position` reads, stored as f32.
-    pub fn attention_bytes(&self, position: usize) -> u64 {
+    /// Bytes of keys and values that a row at `position` reads when they are kept as `kind`.
+    pub fn attention_bytes(&self, position: usize, kind: KvKind) -> u64 {
         let bytes = |layer: &Layer| {
             let Mixer::Attention(attention) = &layer.mixer;
             let seen = attention.window.map_or(position + 1, |window| window.min(position + 1));
-            (2 * seen * attention.kv_heads * attention.head_dim * size_of::<f32>()) as u64
+            (seen * attention.kv_heads * kind.bytes(attention.head_dim)) as u64
         };
         self.layers.iter().map(bytes).sum()
     }
 
-    /// The key-value cache that the layers need.
-    pub fn cache_shape(&self) -> CacheShape {
+    /// The key-value cache that the layers need, kept as `kind`.
+    pub fn cache_shape(&self, kind: KvKind) -> CacheShape {
         let layers = self.layers.iter().map(|layer| match &layer.mixer {
             Mixer::Attention(attention) => (attention.kv_heads, attention.head_dim),
         });
-        CacheShape { layers: layers.collect() }
+        CacheShape { kind, layers: layers.collect() }
     }
 
     /// Calls `matrix` with (outputs, inputs) of every matrix.
@@ -163,7 +163,7 @@ impl Spec {
 
 #[cfg(test)]
 mod tests {
-    use whin_kernels::WeightKind;
+    use whin_kernels::{KvKind, WeightKind};
 
     #[test]
     fn the_demo_model_is_counted_as_its_index_counts_it() {
@@ -173,6 +173,9 @@ mod tests {
         assert_eq!(spec.parameters(), 13_277_504);
         let vectors = 8 * (2 * 320 + 2 * 64) + 320;
         assert_eq!(spec.weight_bytes(WeightKind::Bf16), 2 * (13_277_504 - vectors) + 4 * vectors);
-        assert_eq!(spec.cache_shape().layers, vec![(4, 64); 8]);
+        let cache = spec.cache_shape(KvKind::Bf16);
+        assert_eq!(cache.layers, vec![(4, 64); 8]);
+        assert_eq!(cache.bytes_per_position(), 8 * 4 * 64 * 2 * 2);
+        assert_eq!(spec.attention_bytes(99, KvKind::Bf16), 100 * 8 * 4 * 64 * 2 * 2);
     }
 }
