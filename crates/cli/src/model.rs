@@ -80,6 +80,8 @@ enum Kv {
     F32,
     /// 16-bit floats: half the memory, nearly the same answers
     Bf16,
+    /// 8-bit integers with one scale for each key and value of a head: half the memory again
+    Int8,
 }
 
 impl KvArgs {
@@ -88,6 +90,7 @@ impl KvArgs {
         match self.kv {
             Kv::F32 => KvKind::F32,
             Kv::Bf16 => KvKind::Bf16,
+            Kv::Int8 => KvKind::Int8,
         }
     }
 }

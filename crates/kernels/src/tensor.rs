@@ -108,6 +108,8 @@ pub enum KvKind {
     F32,
     /// As bf16, rounded to nearest, ties to even.
     Bf16,
+    /// As 8-bit integers with one f32 scale for each key and each value of a head; scores are products of integers.
+    Int8,
 }
 
 impl KvKind {
@@ -116,6 +118,7 @@ impl KvKind {
         match self {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
+            Self::Int8 => "int8",
         }
     }
 
@@ -124,6 +127,8 @@ impl KvKind {
         match self {
             Self::F32 => 2 * head_dim * size_of::<f32>(),
             Self::Bf16 => 2 * head_dim * size_of::<bf16>(),
+            // Two scales, and the sum of the key's integers.
+            Self::Int8 => 2 * head_dim + 12,
         }
     }
 }

@@ -110,9 +110,12 @@ fn scores_are_those_of_transformers_and_eight_bits_cost_less_than_a_percent() {
     }
     let perplexity = |scores: &[f64]| (-scores.iter().sum::<f64>() / scores.len() as f64).exp();
     println!("perplexity over {} tokens: {:.5}", right.len(), perplexity(&exact));
-    for (weights, kv) in
-        [(WeightKind::Bf16, KvKind::Bf16), (WeightKind::Int8, KvKind::F32), (WeightKind::Int8, KvKind::Bf16)]
-    {
+    for (weights, kv) in [
+        (WeightKind::Bf16, KvKind::Bf16),
+        (WeightKind::Int8, KvKind::F32),
+        (WeightKind::Int8, KvKind::Bf16),
+        (WeightKind::Bf16, KvKind::Int8),
+    ] {
         let ratio =
             perplexity(&scores(&engine(Device::Auto, weights, kv), &texts.documents)) / perplexity(&exact);
         let what = format!("weights in {} and keys and values in {}", weights.name(), kv.name());

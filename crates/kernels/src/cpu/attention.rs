@@ -5,6 +5,7 @@
 //! together in order, whether one task walked them all or each had its own. What a row computes depends on its own
 //! position alone, so its bits do not change with the rows that share its task.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -12,8 +13,8 @@ use half::bf16;
 
 use super::buffer::Parts;
 use super::cache::{Head, Layer, State};
-use super::isa::{FloatPanels, Isa, PANEL, Stored, place};
-use super::rows::{Rows, exp, fused};
+use super::isa::{FloatPanels, Isa, PANEL, Panel, Quantized, Stored, place};
+use super::rows::{Rows, exp, fused, quantize, split, split_unsigned};
 use super::threads::Threads;
 use crate::{Attend, BLOCK, KvKind, Step};
 
@@ -222,6 +223,7 @@ impl<'a, I: Isa> Heads<'a, I> {
         match self.call.state.kind() {
             KvKind::F32 => self.walk::<f32>(span),
             KvKind::Bf16 => self.walk::<bf16>(span),
+            KvKind::Int8 => self.walk_quantized(span),
         }
     }
 
@@ -251,6 +253,58 @@ impl<'a, I: Isa> Heads<'a, I> {
                 FloatPanels { values: head.values, inputs: BLOCK, ahead: distance(head.values, next.keys) };
             let sums = &mut self.partial.sums[queries.start * stride..queries.end * stride];
             isa.floats(&self.scores[queries.start * BLOCK..queries.end * BLOCK], values, true, sums);
+        }
+    }
+
+    /// [`Self::walk`] over a quantised cache: both products are of integers, as [`crate::int8`] says.
+    fn walk_quantized(&mut self, span: usize) {
+        let Call { isa, step, state, layer, group, .. } = *self.call;
+        let stride = layer.stride;
+        let table = &step.tables[step.slots[self.run.start] as usize];
+        let all = self.call.blocks(&self.run);
+        self.partial.clear();
+        let mut queries = QuantizedRows::<I>::new(self.partial.softmax.len(), stride);
+        for (index, query) in self.queries.chunks_exact(stride).enumerate() {
+            queries.set(isa, index, query, split);
+        }
+        let mut weights = QuantizedRows::<I>::new(self.partial.softmax.len(), BLOCK);
+        let blocks = all.start.max(span * SPAN)..all.end.min((span + 1) * SPAN);
+        for (block, number) in blocks.clone().zip(&table[blocks]) {
+            let rows = self.rows_that_see(block);
+            let seeing = rows.start * group..rows.end * group;
+            let head = state.quantized_head(layer, self.kv_head, *number);
+            let scores = &mut self.scores;
+            cover(
+                isa,
+                &queries,
+                seeing.clone(),
+                BLOCK / PANEL,
+                &|panel| head.keys(panel),
+                &mut |row, panel, found| {
+                    scores[row * BLOCK + panel * PANEL..][..PANEL].copy_from_slice(found);
+                },
+            );
+            self.soften(block, seeing.clone());
+            for query in seeing.clone() {
+                let scores = &mut self.scores[query * BLOCK..(query + 1) * BLOCK];
+                for (score, scale) in scores.iter_mut().zip(head.value_scales) {
+                    // What is not seen may have any scale, even NaN.
+                    *score = if *score == 0.0 { 0.0 } else { *score * scale };
+                }
+                weights.set(isa, query, scores, split_unsigned);
+            }
+            let sums = &mut self.partial.sums;
+            cover(
+                isa,
+                &weights,
+                seeing,
+                stride / PANEL,
+                &|panel| head.values(panel),
+                &mut |row, panel, found| {
+                    let sums = &mut sums[row * stride + panel * PANEL..][..PANEL];
+                    sums.iter_mut().zip(found).for_each(|(sum, more)| *sum += more);
+                },
+            );
         }
     }
 
@@ -340,4 +394,91 @@ fn soften<I: Isa>(
 /// How many bytes `to` lies behind `from`.
 fn distance<W>(from: &[W], to: &[W]) -> isize {
     (to.as_ptr() as isize).wrapping_sub(from.as_ptr() as isize)
+}
+
+/// Rows of a task, quantised.
+struct QuantizedRows<I> {
+    stride: usize,
+    shorts: Vec<i16>, // (rows, stride)
+    planes: Vec<u8>,  // (rows, high | low, stride), where the instruction set takes planes
+    scales: Vec<f32>, // (rows,)
+    isa: PhantomData<I>,
+}
+
+impl<I: Isa> QuantizedRows<I> {
+    fn new(rows: usize, stride: usize) -> Self {
+        let planes = if I::PLANES { 2 * rows * stride } else { 0 };
+        let (shorts, planes) = (vec![0; rows * stride], vec![0; planes]);
+        Self { stride, shorts, planes, scales: vec![0.0; rows], isa: PhantomData }
+    }
+
+    /// Quantises one row; `split` makes its planes.
+    fn set(&mut self, isa: I, row: usize, x: &[f32], split: fn(I, &[i16], &mut [u8])) {
+        let stride = self.stride;
+        let shorts = &mut self.shorts[row * stride..(row + 1) * stride];
+        self.scales[row] = quantize(isa, x, shorts);
+        if I::PLANES {
+            split(isa, shorts, &mut self.planes[2 * row * stride..2 * (row + 1) * stride]);
+        }
+    }
+
+    fn row(&self, row: usize) -> Quantized<'_> {
+        let stride = self.stride;
+        let planes = if I::PLANES { &self.planes[2 * row * stride..2 * (row + 1) * stride] } else { &[] };
+        let (high, low) = planes.split_at(planes.len() / 2);
+        Quantized {
+            shorts: &self.shorts[row * stride..(row + 1) * stride],
+            high,
+            low,
+            scale: self.scales[row],
+        }
+    }
+}
+
+/// Hands the products of `rows` with `panels` panels to `put(row, panel, products)`.
+fn cover<'a, I: Isa>(
+    isa: I,
+    x: &QuantizedRows<I>,
+    rows: Range<usize>,
+    panels: usize,
+    panel: &dyn Fn(usize) -> Panel<'a>,
+    put: &mut dyn FnMut(usize, usize, &[f32; PANEL]),
+) {
+    let mut row = rows.start;
+    while row < rows.end {
+        row += match (I::PANELS, rows.end - row) {
+            ([_, (4, 2)], 4..) => cover_rows::<I, 4, 2>(isa, x, row, panels, panel, put),
+            ([_, (4, 2)], 2..) => cover_rows::<I, 2, 2>(isa, x, row, panels, panel, put),
+            ([_, (2, 1)], 2..) => cover_rows::<I, 2, 1>(isa, x, row, panels, panel, put),
+            ([(1, 4), _], _) => cover_rows::<I, 1, 4>(isa, x, row, panels, panel, put),
+            _ => cover_rows::<I, 1, 1>(isa, x, row, panels, panel, put),
+        };
+    }
+}
+
+/// `R` rows by all panels, `T` at a time. Returns `R`.
+fn cover_rows<'a, I: Isa, const R: usize, const T: usize>(
+    isa: I,
+    x: &QuantizedRows<I>,
+    row: usize,
+    panels: usize,
+    panel: &dyn Fn(usize) -> Panel<'a>,
+    put: &mut dyn FnMut(usize, usize, &[f32; PANEL]),
+) -> usize {
+    let x: [Quantized<'_>; R] = std::array::from_fn(|r| x.row(row + r));
+    let mut first = 0;
+    while first < panels {
+        if panels - first >= T {
+            let found = isa.panels::<R, T>(x, std::array::from_fn(|t| panel(first + t)));
+            for (r, found) in found.iter().enumerate() {
+                found.iter().enumerate().for_each(|(t, found)| put(row + r, first + t, found));
+            }
+            first += T;
+        } else {
+            let found = isa.panels::<R, 1>(x, [panel(first)]);
+            found.iter().enumerate().for_each(|(r, [found])| put(row + r, first, found));
+            first += 1;
+        }
+    }
+    R
 }

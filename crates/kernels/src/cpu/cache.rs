@@ -4,7 +4,8 @@
 use half::bf16;
 
 use super::buffer::{Buffer, Parts};
-use super::isa::{Isa, PANEL, Stored, place};
+use super::isa::{GROUP, Isa, PANEL, Panel, Stored, place};
+use super::rows::quantize_weights;
 use super::threads::Threads;
 use crate::{BLOCK, CacheShape, KvKind, Result, Step};
 
@@ -36,6 +37,32 @@ pub struct Head<'a, W> {
     pub values: &'a [W],
     /// Whether any of them is infinite or NaN.
     pub faulty: bool,
+}
+
+/// The quantised keys and values of one head in one block, in panels as [`Head`] has them.
+#[derive(Clone, Copy)]
+pub struct QuantizedHead<'a> {
+    keys: &'a [i8],
+    values: &'a [i8],
+    key_scales: &'a [[f32; PANEL]],
+    key_sums: &'a [[i32; PANEL]],
+    /// NaN where the value held infinity or NaN. (BLOCK,)
+    pub value_scales: &'a [f32],
+}
+
+impl<'a> QuantizedHead<'a> {
+    /// Sixteen positions of the keys.
+    pub fn keys(&self, panel: usize) -> Panel<'a> {
+        let len = self.keys.len() / (BLOCK / PANEL);
+        let values = &self.keys[panel * len..(panel + 1) * len];
+        Panel { values, scales: &self.key_scales[panel], sums: &self.key_sums[panel] }
+    }
+
+    /// Sixteen numbers of the values, for weights that hold the scales of the positions and are not offset.
+    pub fn values(&self, panel: usize) -> Panel<'a> {
+        let values = &self.values[panel * PANEL * BLOCK..(panel + 1) * PANEL * BLOCK];
+        Panel { values, scales: &[1.0; PANEL], sums: &[0; PANEL] }
+    }
 }
 
 /// Bytes behind the numbers of a head, whole cache lines: the first says whether any number is infinite or NaN.
@@ -115,6 +142,7 @@ impl State {
             match kind {
                 KvKind::F32 => store_head::<I, f32>(isa, region, place, key, value),
                 KvKind::Bf16 => store_head::<I, bf16>(isa, region, place, key, value),
+                KvKind::Int8 => store_quantized(isa, region, place, key, value),
             }
         };
         let region = |head: usize| layer.offset + head * len..layer.offset + (head + 1) * len;
@@ -142,6 +170,23 @@ impl State {
         let (numbers, notes) = self.blocks[block as usize].values()[at..at + len].split_at(len - NOTES);
         let (keys, values) = bytemuck::cast_slice(numbers).split_at(layer.count());
         Head { keys, values, faulty: notes[0] != 0 }
+    }
+
+    /// One head of one block, where the cache is quantised.
+    pub(super) fn quantized_head(&self, layer: &Layer, head: usize, block: u32) -> QuantizedHead<'_> {
+        let len = layer.head_len(self.kind);
+        let at = layer.offset + head * len;
+        let (numbers, rest) = self.blocks[block as usize].values()[at..at + len].split_at(2 * layer.count());
+        let (keys, values) = bytemuck::cast_slice(numbers).split_at(layer.count());
+        let (key_scales, rest) = rest.split_at(4 * BLOCK);
+        let (key_sums, rest) = rest.split_at(4 * BLOCK);
+        QuantizedHead {
+            keys,
+            values,
+            key_scales: bytemuck::cast_slice::<u8, f32>(key_scales).as_chunks().0,
+            key_sums: bytemuck::cast_slice::<u8, i32>(key_sums).as_chunks().0,
+            value_scales: bytemuck::cast_slice(&rest[..4 * BLOCK]),
+        }
     }
 }
 
@@ -179,4 +224,40 @@ fn store_head<I: Isa, W: Stored>(
     if !finite {
         notes[0] = 1;
     }
+}
+
+/// The same in a quantised cache, which holds no NaN but in scales: nothing has to be cleared for products, whose
+/// weights are zero for what is not seen.
+fn store_quantized<I: Isa>(
+    isa: I,
+    region: &mut [u8],
+    (stride, entry): (usize, usize),
+    key: &[f32],
+    value: &[f32],
+) {
+    let (numbers, rest) = region.split_at_mut(2 * BLOCK * stride);
+    let (keys, values) = bytemuck::cast_slice_mut::<u8, i8>(numbers).split_at_mut(BLOCK * stride);
+    let (key_scales, rest) = rest.split_at_mut(4 * BLOCK);
+    let (key_sums, rest) = rest.split_at_mut(4 * BLOCK);
+    let mut quantized = vec![0; key.len()];
+    let scale = quantize_weights(isa, key, &mut quantized).unwrap_or(f32::NAN);
+    bytemuck::cast_slice_mut(key_scales)[entry] = scale;
+    bytemuck::cast_slice_mut(key_sums)[entry] =
+        quantized.iter().map(|number| i32::from(*number)).sum::<i32>();
+    let panel = &mut keys[entry / PANEL * PANEL * stride..][..PANEL * stride];
+    for (k, number) in quantized.iter().enumerate() {
+        panel[place_in_four(entry, k)] = *number;
+    }
+    let scale = quantize_weights(isa, value, &mut quantized).unwrap_or(f32::NAN);
+    bytemuck::cast_slice_mut(&mut rest[..4 * BLOCK])[entry] = scale;
+    for (panel, numbers) in values.chunks_exact_mut(PANEL * BLOCK).zip(quantized.chunks(PANEL)) {
+        for (lane, number) in numbers.iter().enumerate() {
+            panel[place_in_four(lane, entry)] = *number;
+        }
+    }
+}
+
+/// Where input `k` of an output stands in its quantised panel.
+fn place_in_four(output: usize, k: usize) -> usize {
+    (k / GROUP * PANEL + output % PANEL) * GROUP + k % GROUP
 }

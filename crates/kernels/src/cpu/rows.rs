@@ -158,13 +158,25 @@ pub fn quantize<I: Isa>(isa: I, x: &[f32], q: &mut [i16]) -> f32 {
 }
 
 /// The planes of a quantised row: all high bytes plus 128, then all low bytes plus 128.
-fn split<I: Isa>(isa: I, q: &[i16], planes: &mut [u8]) {
+pub fn split<I: Isa>(isa: I, q: &[i16], planes: &mut [u8]) {
     let (high, low) = planes.split_at_mut(q.len());
     isa.run(|| {
         for ((high, low), q) in high.iter_mut().zip(low).zip(q) {
             // The nearest multiple of 256, so that what is left fits a signed byte.
             *high = (((q + 128) >> 8) + 128) as u8;
             *low = (q + 128) as u8;
+        }
+    });
+}
+
+/// The planes of a quantised row without negative numbers, as they are: what multiplies them must not take out an
+/// offset.
+pub fn split_unsigned<I: Isa>(isa: I, q: &[i16], planes: &mut [u8]) {
+    let (high, low) = planes.split_at_mut(q.len());
+    isa.run(|| {
+        for ((high, low), q) in high.iter_mut().zip(low).zip(q) {
+            *high = (q >> 8) as u8;
+            *low = *q as u8;
         }
     });
 }

@@ -161,7 +161,26 @@ pub fn stored(kind: KvKind, x: Bounded) -> Bounded {
                 [v - 1.001 * e, v, v + 1.001 * e].map(|x| bf16::from_f32(x as f32).to_f64());
             (value, (high - value).max(value - low))
         })),
+        KvKind::Int8 => quantized(&x, f64::from(int8::WEIGHT_MAX)),
     }
+}
+
+/// A row that is rounded to whole multiples of its largest number / `steps`. Where an error carries a number over the
+/// border between two of them, it differs by one.
+fn quantized(x: &Bounded, steps: f64) -> Bounded {
+    let max = x.values.iter().fold(0.0_f64, |max, v| max.max(v.abs()));
+    if max < f64::from(int8::SMALLEST) {
+        return Bounded { values: vec![0.0; x.len()], errors: vec![0.0; x.len()] };
+    }
+    let scale = max / steps;
+    let off = x.errors.iter().fold(0.0_f64, |max, e| max.max(*e)) / max + 3.0 * U;
+    Bounded::collect(x.pairs().map(|(v, e)| {
+        let exact = v / scale;
+        let whole = exact.round_ties_even();
+        let (error, border) = (e / scale + exact.abs() * (off + 4.0 * U), 0.5 - (exact - whole).abs());
+        let flip = if error < border { 0.0 } else { 1.0 + (error - border).floor() };
+        (whole * scale, (whole.abs() * (off + 8.0 * U) + 1.001 * flip) * scale + TINY)
+    }))
 }
 
 /// `h = a(g) · u`: an error of `g` counts as often as the function is steep, and the function itself may be off by some
@@ -218,7 +237,23 @@ fn activate(activation: Activation, x: f64) -> f64 {
 /// more exponential (the rescaling), and so does each span of eight blocks, each of at most 6 · U. With `r` the relative
 /// error of every `p` so found, `y` is off by `Σ p |v|` (the weights summing to one) times `(1 + r) / (1 − r) − 1`, and
 /// by the rounding of the sums: of 64 terms in a block, two more for each block and three for each span.
-pub fn attend(query: &Bounded, keys: &[&Bounded], values: &[&Bounded], scale: f32, blocks: usize) -> Bounded {
+///
+/// Where keys and values are quantised, so are the query and the weights of each block: each weight times the scale of
+/// its value is off by half of the largest such product / 32,512, and a tenth more for the errors of both.
+pub fn attend(
+    kind: KvKind,
+    query: &Bounded,
+    (keys, values): (&[&Bounded], &[&Bounded]),
+    scale: f32,
+    blocks: usize,
+) -> Bounded {
+    let rounded;
+    let query = if kind == KvKind::Int8 {
+        rounded = quantized(query, f64::from(int8::ACTIVATION_MAX));
+        &rounded
+    } else {
+        query
+    };
     let scale = f64::from(scale);
     let (blocks, spans) = (blocks as f64, (blocks / 8 + 2) as f64);
     let scores: Vec<(f64, f64)> = keys
@@ -243,12 +278,21 @@ pub fn attend(query: &Bounded, keys: &[&Bounded], values: &[&Bounded], scale: f3
     assert!(r < 0.1, "scores too uncertain for a test: {r}");
     let powers: Vec<f64> = scores.iter().map(|s| (s.0 - max).exp()).collect();
     let total: f64 = powers.iter().sum();
+    let scales: Vec<f64> = values
+        .iter()
+        .map(|value| {
+            value.values.iter().fold(0.0_f64, |max, v| max.max(v.abs())) / f64::from(int8::WEIGHT_MAX)
+        })
+        .collect();
+    let largest = powers.iter().zip(&scales).fold(0.0_f64, |max, (p, scale)| max.max(p * scale));
+    let half = if kind == KvKind::Int8 { 0.55 * largest / f64::from(int8::ACTIVATION_MAX) } else { 0.0 };
     let share =
         (1.0 + r) / (1.0 - r) - 1.0 + ((keys.len() as f64).min(64.0) + 2.0 * blocks + 3.0 * spans + 24.0) * U;
     Bounded::collect((0..query.len()).map(|i| {
         let (mut sum, mut size, mut carried, mut largest) = (0.0, 0.0, 0.0, 0.0_f64);
-        for (p, value) in powers.iter().zip(values) {
+        for ((p, value), scale) in powers.iter().zip(values).zip(&scales) {
             let (v, e) = (value.values[i], value.errors[i]);
+            carried += if half > 0.0 && *scale > 0.0 { half * (v.abs() + e) / scale } else { 0.0 };
             sum += p * v;
             size += p * v.abs();
             carried += p * e;

@@ -475,7 +475,7 @@ impl Case for Attention {
                         rows[first..=position].iter().map(|r| &r[value - self.kv_heads]).collect();
                     let values: Vec<&Bounded> = rows[first..=position].iter().map(|r| &r[value]).collect();
                     let blocks = keys.len() / BLOCK + 2;
-                    attended.extend(&bounds::attend(query, &keys, &values, self.scale, blocks));
+                    attended.extend(&bounds::attend(self.kv, query, (&keys, &values), self.scale, blocks));
                 }
                 (0..self.heads).for_each(|head| all.extend(&row[head]));
                 (0..self.heads).for_each(|head| all.extend(&row[value_of(head)]));

@@ -18,7 +18,7 @@ use whin_kernels::reference::Reference;
 use whin_kernels::{Activation, Backend, Best, KvKind, WeightKind};
 
 const KINDS: [WeightKind; 3] = [WeightKind::F32, WeightKind::Bf16, WeightKind::Int8];
-const KVS: [KvKind; 2] = [KvKind::F32, KvKind::Bf16];
+const KVS: [KvKind; 3] = [KvKind::F32, KvKind::Bf16, KvKind::Int8];
 const WIDTHS: [usize; 7] = [1, 5, 36, 64, 100, 320, 1024];
 const ROWS: [usize; 7] = [1, 2, 3, 4, 5, 17, 64];
 const ACTIVATIONS: [Activation; 16] = [
@@ -193,7 +193,7 @@ fn attention() {
                 }
                 let shape = Shape {
                     kind,
-                    kv: KVS[(seed / 3 + seed) % KVS.len()],
+                    kv: KVS[(seed / 4 + seed) % KVS.len()],
                     width: WIDTHS[1 + seed % 5],
                     heads,
                     head_dim,
@@ -236,7 +236,7 @@ fn check_cuts(cpus: &mut Cpus, shape: Shape, lengths: &[usize], rows: usize) {
 #[test]
 fn attention_over_many_spans() {
     let mut cpus = Cpus::new();
-    for (seed, window) in [(0, None), (8, Some(700)), (16, None), (24, Some(600))] {
+    for (seed, window) in [(0, None), (8, Some(700)), (16, Some(600)), (24, None)] {
         if !kept(seed) || (seed > 0 && !kept(1)) {
             continue;
         }
@@ -291,6 +291,8 @@ fn attention_over_exact_inputs() {
             seed: seed as u64,
         };
         for kv in KVS {
+            // Of the largest scores, 8-bit keys leave no more than a guess.
+            let spread = if kv == KvKind::Int8 { spread / 10.0 } else { spread };
             for cut in [Cut::Whole, Cut::Decode(3)] {
                 cpus.check(&Attention::exact(Shape { kv, ..shape }, spread, &[200, 65], cut));
             }
