@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let peak = memory::peak();
     let bandwidth = memory::bandwidth(args.engine.threads.unwrap_or_else(whin::available_threads))?;
     if args.json {
-        print_json(bandwidth, peak, &results)?;
+        print_json(&engine, bandwidth, peak, &results)?;
     } else {
         print_table(&engine, bandwidth, peak, &results)?;
     }
@@ -155,7 +155,7 @@ fn decode(engine: &Engine, args: &Args, depth: usize, batch: usize) -> Result<Me
         }
     })?;
     let spec = engine.checkpoint().spec();
-    let keys_and_values = spec.attention_bytes(depth.max(1) + args.tokens / 2) as f64;
+    let keys_and_values = spec.attention_bytes(depth.max(1) + args.tokens / 2, engine.kv()) as f64;
     let bytes_a_token = spec.step_bytes(engine.weights()) as f64 / batch as f64 + keys_and_values;
     Ok(Measured {
         kind: "decode",
@@ -197,7 +197,7 @@ fn decode_rate(
     Ok(Some(count as f64 / end.duration_since(*start).as_secs_f64()))
 }
 
-fn print_json(bandwidth: f64, peak: Option<u64>, results: &[Measured]) -> Result<()> {
+fn print_json(engine: &Engine, bandwidth: f64, peak: Option<u64>, results: &[Measured]) -> Result<()> {
     let entry = |measured: &Measured| {
         json!({
             "kind": measured.kind,
@@ -210,6 +210,8 @@ fn print_json(bandwidth: f64, peak: Option<u64>, results: &[Measured]) -> Result
         })
     };
     out::json(&json!({
+        "weights": engine.weights().name(),
+        "kv": engine.kv().name(),
         "bandwidth_gb_per_sec": bandwidth / 1e9,
         "peak_rss_bytes": peak,
         "results": results.iter().map(entry).collect::<Vec<_>>(),
@@ -219,9 +221,10 @@ fn print_json(bandwidth: f64, peak: Option<u64>, results: &[Measured]) -> Result
 
 fn print_table(engine: &Engine, bandwidth: f64, peak: Option<u64>, results: &[Measured]) -> Result<()> {
     let mut table = format!(
-        "{}, {} · memory is read at {:.1} GB/s · peak memory {}\n{:<8} {:>6} {:>6} {:>6} {:>10} {:>8} {:>7}\n",
+        "{}, {}, keys and values {} · memory is read at {:.1} GB/s · peak memory {}\n{:<8} {:>6} {:>6} {:>6} {:>10} {:>8} {:>7}\n",
         engine.device(),
         engine.weights().name(),
+        engine.kv().name(),
         bandwidth / 1e9,
         peak.map_or("?".to_owned(), size),
         "",

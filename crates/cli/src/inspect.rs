@@ -7,7 +7,7 @@ use serde_json::json;
 use whin::memory::size;
 use whin::{Checkpoint, Weights};
 
-use crate::model::{ModelArgs, invalid};
+use crate::model::{KvArgs, ModelArgs, invalid};
 use crate::out;
 
 /// Says what a checkpoint is, whether it runs here, and how much memory it will need
@@ -18,6 +18,8 @@ pub struct Args {
     folder: Option<std::path::PathBuf>,
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    kv: KvArgs,
     /// Count the memory of the key-value cache for a text of this many tokens [default: the model's window]
     #[arg(long, value_name = "N")]
     context: Option<usize>,
@@ -41,7 +43,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             invalid(format!("context {context}: the model can do 1 to {}", spec.max_positions)).into()
         );
     }
-    let per_position = spec.cache_shape().bytes_per_position(size_of::<f32>()) as u64;
+    let per_position = spec.cache_shape(args.kv.kind()).bytes_per_position() as u64;
     let cache = per_position.saturating_mul(context as u64);
     if args.json {
         out::json(&json!({
@@ -61,6 +63,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                 .collect::<std::collections::BTreeMap<_, _>>(),
             "context": context,
             "cache_bytes": cache,
+            "kv": args.kv.kind().name(),
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -72,7 +75,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     out::text(&format!(
         "family       {}\nparameters   {:.1} million\nshape        {} layers, width {}, vocabulary {}, {head}\nwindow       \
          {} tokens\nend tokens   {:?}\ntokenizer    {tokenizer}\nweights      {weights}\ncache        {} \
-         for {context} tokens\nruns         yes\n",
+         {} for {context} tokens\nruns         yes\n",
         spec.family,
         spec.parameters() as f64 / 1e6,
         spec.layers.len(),
@@ -80,6 +83,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         spec.vocab,
         spec.max_positions,
         checkpoint.end_tokens(),
+        args.kv.kind().name(),
         size(cache),
     ))?;
     Ok(ExitCode::SUCCESS)

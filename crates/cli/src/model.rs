@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use whin::{Checkpoint, Device, Engine, Error, ErrorKind, Options, Prompt};
+use whin::{Checkpoint, Device, Engine, Error, ErrorKind, KvKind, Options, Prompt};
 
 /// Which checkpoint.
 #[derive(Args)]
@@ -38,6 +38,9 @@ pub struct EngineArgs {
     #[arg(long, value_enum, default_value_t = Weights::Int8)]
     pub weights: Weights,
 
+    #[command(flatten)]
+    pub kv: KvArgs,
+
     /// Threads of the processor [default: all that this process may use]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
@@ -66,6 +69,36 @@ pub enum Weights {
     Int4All,
 }
 
+/// How to keep keys and values.
+#[derive(Args)]
+pub struct KvArgs {
+    /// The form in which keys and values are kept
+    #[arg(long, value_enum, default_value_t = Kv::Bf16)]
+    kv: Kv,
+}
+
+/// Names of [`KvKind`].
+#[derive(Clone, Copy, ValueEnum)]
+enum Kv {
+    /// 32-bit floats: nothing is rounded
+    F32,
+    /// 16-bit floats: half the memory, nearly the same answers
+    Bf16,
+    /// 8-bit integers with one scale for each key and value of a head: half the memory again
+    Int8,
+}
+
+impl KvArgs {
+    /// The form that was asked for.
+    pub fn kind(&self) -> KvKind {
+        match self.kv {
+            Kv::F32 => KvKind::F32,
+            Kv::Bf16 => KvKind::Bf16,
+            Kv::Int8 => KvKind::Int8,
+        }
+    }
+}
+
 impl EngineArgs {
     /// Loads the opened checkpoint; the tokenizer, where one is wanted, is read at the same time.
     pub fn load(&self, checkpoint: &Checkpoint, with_tokenizer: bool) -> Result<Engine> {
@@ -78,6 +111,7 @@ impl EngineArgs {
                 Weights::Int4 => whin::Weights::Int4,
                 Weights::Int4All => whin::Weights::Int4All,
             },
+            kv: self.kv.kind(),
             threads: self.threads,
             context: self.context,
             prefill_chunk: self.prefill_chunk,

@@ -218,6 +218,7 @@ fn as_json(engine: &Engine, completion: &Completion) -> Value {
         "seed": completion.seed,
         "device": engine.device(),
         "weights": engine.weights().name(),
+        "kv": engine.kv().name(),
         "load_seconds": engine.load_seconds(),
         "prefill_seconds": completion.prefill_seconds,
         "decode_seconds": completion.decode_seconds,

@@ -55,6 +55,11 @@ fn decode_int8(bencher: Bencher, shape: &Shape) {
 }
 
 #[divan::bench(args = &SHAPES, sample_count = 20, sample_size = 1)]
+fn sixteen_int8(bencher: Bencher, shape: &Shape) {
+    on_best(bencher, shape, WeightKind::Int8, 16);
+}
+
+#[divan::bench(args = &SHAPES, sample_count = 20, sample_size = 1)]
 fn decode_int4(bencher: Bencher, shape: &Shape) {
     on_best(bencher, shape, WeightKind::Int4, 1);
 }
@@ -82,6 +87,9 @@ fn prefill_bf16(bencher: Bencher, shape: &Shape) {
 fn on_best(bencher: Bencher, shape: &Shape, kind: WeightKind, rows: usize) {
     #[cfg(target_arch = "x86_64")]
     {
+        if usable::<isa::amx::Amx>() {
+            return products::<isa::amx::Amx>(bencher, shape, kind, rows);
+        }
         if usable::<isa::avx512::Avx512>() {
             return products::<isa::avx512::Avx512>(bencher, shape, kind, rows);
         }
@@ -111,12 +119,12 @@ fn usable<I: Isa>() -> bool {
     I::detect().is_some() && std::env::var("WHIN_ISA").map_or(true, |name| name == I::NAME)
 }
 
-/// For one row, passes over so many copies of the matrix that no cache holds them; for many, over one.
+/// For few rows, passes over so many copies of the matrix that no cache holds them; for many, over one.
 fn products<I: Isa>(bencher: Bencher, shape: &Shape, kind: WeightKind, rows: usize) {
     let mut cpu = Cpu::<I>::new(threads()).expect("threads");
     let Shape { outputs, inputs, .. } = *shape;
     let bytes = kind.bytes(outputs, inputs);
-    let copies = if rows == 1 { (256_usize << 20).div_ceil(bytes) } else { 1 };
+    let copies = if rows <= 16 { (256_usize << 20).div_ceil(bytes) } else { 1 };
     let numbers: Vec<u8> = (0..outputs * inputs)
         .flat_map(|i| ((i.wrapping_mul(0x9e37_79b9) >> 7) as f32 % 1000.0 - 500.0).to_le_bytes())
         .collect();
@@ -148,7 +156,7 @@ fn products<I: Isa>(bencher: Bencher, shape: &Shape, kind: WeightKind, rows: usi
             }
         }
     };
-    if rows == 1 {
+    if rows <= 16 {
         bencher.counter(BytesCount::new(copies * bytes)).bench_local(&mut pass);
     } else {
         bencher.counter(ItemsCount::new(2 * rows * outputs * inputs)).bench_local(&mut pass);

@@ -5,6 +5,10 @@
 //! `(Σ xq[k] · wq[k]) as f32 · (scale · weight_scale)`: the sum is an exact integer, rounded once to f32, so no order
 //! of summation, thread count or instruction set can change a bit of it.
 //!
+//! Keys and values in the cache are weights in this sense, one row a position: a score is the product of a query as an
+//! activation with a key. Weights of the softmax, each times the scale of its value, are activations of which none is
+//! negative; they are quantised block by block.
+//!
 //! The bound of 32,512 = 127 · 256 lets hardware split `xq` into two signed 8-bit planes.
 
 /// The largest magnitude of a quantised activation.

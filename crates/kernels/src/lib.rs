@@ -17,7 +17,7 @@ mod tensor;
 pub use activation::Activation;
 pub use error::Error;
 pub use step::{BLOCK, Rotation, Step};
-pub use tensor::{Dtype, Tensor, WeightKind};
+pub use tensor::{Dtype, KvKind, Tensor, WeightKind};
 
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -99,14 +99,16 @@ pub struct Head<'a, B: Backend> {
 /// The shape of a key-value cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheShape {
+    /// The form in which keys and values are kept.
+    pub kind: KvKind,
     /// For each layer its key-value heads and the numbers a head.
     pub layers: Vec<(usize, usize)>,
 }
 
 impl CacheShape {
-    /// Bytes that one position takes when `bytes_per_number` are stored for each number of a key or value.
-    pub fn bytes_per_position(&self, bytes_per_number: usize) -> usize {
-        self.layers.iter().map(|(heads, dim)| 2 * heads * dim * bytes_per_number).sum()
+    /// Bytes that one position takes.
+    pub fn bytes_per_position(&self) -> usize {
+        self.layers.iter().map(|(heads, dim)| heads * self.kind.bytes(*dim)).sum()
     }
 }
 

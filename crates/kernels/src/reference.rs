@@ -5,8 +5,8 @@
 use half::{bf16, f16};
 
 use crate::{
-    Attend, BLOCK, Backend, Best, CacheShape, Error, Gated, Head, Project, Qkv, Result, RmsNorm, Rotation,
-    Step, Tensor, WeightKind, int4, int8,
+    Attend, BLOCK, Backend, Best, CacheShape, Error, Gated, Head, KvKind, Project, Qkv, Result, RmsNorm,
+    Rotation, Step, Tensor, WeightKind, int4, int8,
 };
 
 /// The backend that defines what is right.
@@ -54,14 +54,17 @@ impl Rows {
 /// Keys and values.
 #[derive(Debug)]
 pub struct State {
+    kind: KvKind,
     layers: Vec<Layer>,
 }
 
 #[derive(Debug)]
 struct Layer {
-    width: usize,     // kv_heads · head_dim
-    keys: Vec<f32>,   // (blocks · BLOCK, kv_heads · head_dim)
-    values: Vec<f32>, // (blocks · BLOCK, kv_heads · head_dim)
+    heads: usize,          // kv_heads
+    width: usize,          // kv_heads · head_dim
+    keys: Vec<f32>,        // (blocks · BLOCK, kv_heads · head_dim), integers where they are quantised
+    values: Vec<f32>,      // (blocks · BLOCK, kv_heads · head_dim), likewise
+    scales: Vec<[f32; 2]>, // (blocks · BLOCK, kv_heads), of keys and values, 1 where they are not quantised
 }
 
 impl Backend for Reference {
@@ -132,9 +135,14 @@ impl Backend for Reference {
     }
 
     fn state(&mut self, shape: &CacheShape) -> Result<State> {
-        let layer =
-            |&(heads, dim): &(usize, usize)| Layer { width: heads * dim, keys: vec![], values: vec![] };
-        Ok(State { layers: shape.layers.iter().map(layer).collect() })
+        let layer = |&(heads, dim): &(usize, usize)| Layer {
+            heads,
+            width: heads * dim,
+            keys: vec![],
+            values: vec![],
+            scales: vec![],
+        };
+        Ok(State { kind: shape.kind, layers: shape.layers.iter().map(layer).collect() })
     }
 
     fn grow(&mut self, state: &mut State, blocks: usize) -> Result<()> {
@@ -142,6 +150,7 @@ impl Backend for Reference {
             let len = layer.keys.len().max(blocks * BLOCK * layer.width);
             layer.keys.resize(len, 0.0);
             layer.values.resize(len, 0.0);
+            layer.scales.resize(layer.scales.len().max(blocks * BLOCK * layer.heads), [1.0; 2]);
         }
         Ok(())
     }
@@ -152,6 +161,8 @@ impl Backend for Reference {
                 numbers.truncate(blocks * BLOCK * layer.width);
                 numbers.shrink_to_fit();
             }
+            layer.scales.truncate(blocks * BLOCK * layer.heads);
+            layer.scales.shrink_to_fit();
         }
     }
 
@@ -183,7 +194,7 @@ impl Backend for Reference {
 
     fn qkv(&mut self, args: &Qkv<'_, Self>, step: &Step, x: &Rows, state: &mut State, q: &mut Rows) {
         let (heads, kv_heads, dim) = (args.heads, args.kv_heads, args.head_dim);
-        let layer = &mut state.layers[args.layer];
+        let (kind, layer) = (state.kind, &mut state.layers[args.layer]);
         for row in 0..step.rows() {
             let mut out = multiply(args.weight, &normalize(x.row(row), &args.norm));
             add_bias(&mut out, args.bias);
@@ -198,9 +209,14 @@ impl Backend for Reference {
                 }
             }
             q.row_mut(row).copy_from_slice(queries);
-            let at = entry(step, row, step.positions[row] as usize) * layer.width;
-            layer.keys[at..at + layer.width].copy_from_slice(keys);
-            layer.values[at..at + layer.width].copy_from_slice(values);
+            let at = entry(step, row, step.positions[row] as usize);
+            for head in 0..kv_heads {
+                let scales = &mut layer.scales[at * kv_heads + head];
+                let to = at * layer.width + head * dim..at * layer.width + (head + 1) * dim;
+                let part = head * dim..(head + 1) * dim;
+                scales[0] = store(kind, &keys[part.clone()], &mut layer.keys[to.clone()]);
+                scales[1] = store(kind, &values[part], &mut layer.values[to]);
+            }
         }
     }
 
@@ -213,13 +229,23 @@ impl Backend for Reference {
             for head in 0..args.heads {
                 let query = &q.row(row)[head * dim..(head + 1) * dim];
                 let at = |p: usize| entry(step, row, p) * layer.width + head / group * dim;
-                let scores: Vec<f32> = (first..=position)
-                    .map(|p| dot(query, &layer.keys[at(p)..at(p) + dim]) as f32 * args.scale)
-                    .collect();
+                let scales = |p: usize| layer.scales[entry(step, row, p) * layer.heads + head / group];
+                let (query, scale) = match state.kind {
+                    KvKind::F32 | KvKind::Bf16 => (query.to_vec(), 1.0),
+                    KvKind::Int8 => {
+                        let mut quantized = vec![0; dim];
+                        let scale = int8::quantize_activations(query, &mut quantized);
+                        (quantized.iter().map(|q| f32::from(*q)).collect(), scale)
+                    }
+                };
+                // The sum of integers is exact, and a scale of one changes nothing.
+                let product =
+                    |p: usize| dot(&query, &layer.keys[at(p)..at(p) + dim]) as f32 * (scale * scales(p)[0]);
+                let scores: Vec<f32> = (first..=position).map(|p| product(p) * args.scale).collect();
                 let weights = softmax(&scores);
                 for (i, out) in y.row_mut(row)[head * dim..(head + 1) * dim].iter_mut().enumerate() {
-                    let terms =
-                        (first..=position).zip(&weights).map(|(p, w)| w * f64::from(layer.values[at(p) + i]));
+                    let value = |p: usize| f64::from(layer.values[at(p) + i]) * f64::from(scales(p)[1]);
+                    let terms = (first..=position).zip(&weights).map(|(p, w)| w * value(p));
                     *out = terms.sum::<f64>() as f32;
                 }
             }
@@ -256,6 +282,27 @@ impl Backend for Reference {
     fn argmax(&mut self, logits: &Rows, count: usize) -> Result<Vec<Best>> {
         Ok((0..count).map(|row| best(logits.row(row))).collect())
     }
+}
+
+/// Puts a key or a value of one head into the cache and returns its scale.
+fn store(kind: KvKind, numbers: &[f32], out: &mut [f32]) -> f32 {
+    match kind {
+        KvKind::F32 => out.copy_from_slice(numbers),
+        KvKind::Bf16 => {
+            for (out, number) in out.iter_mut().zip(numbers) {
+                *out = bf16::from_f32(*number).to_f32();
+            }
+        }
+        KvKind::Int8 => {
+            let mut quantized = vec![0; numbers.len()];
+            let scale = int8::quantize_weights(numbers, &mut quantized);
+            for (out, number) in out.iter_mut().zip(&quantized) {
+                *out = f32::from(*number);
+            }
+            return scale.unwrap_or(f32::NAN);
+        }
+    }
+    1.0
 }
 
 /// Which entry of the cache holds position `p` of the sequence that `row` belongs to.

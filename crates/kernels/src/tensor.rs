@@ -103,6 +103,38 @@ fn convert<const N: usize>(bytes: &[u8], out: &mut [f32], number: impl Fn([u8; N
     }
 }
 
+/// The form in which a backend keeps keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KvKind {
+    /// As f32.
+    F32,
+    /// As bf16, rounded to nearest, ties to even.
+    Bf16,
+    /// As 8-bit integers with one f32 scale for each key and each value of a head; scores are products of integers.
+    Int8,
+}
+
+impl KvKind {
+    /// The name that options and reports use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::Int8 => "int8",
+        }
+    }
+
+    /// Bytes of the key and the value of one head of `head_dim` numbers at one position.
+    pub fn bytes(self, head_dim: usize) -> usize {
+        match self {
+            Self::F32 => 2 * head_dim * size_of::<f32>(),
+            Self::Bf16 => 2 * head_dim * size_of::<bf16>(),
+            // Two scales, and the sum of the key's integers.
+            Self::Int8 => 2 * head_dim + 12,
+        }
+    }
+}
+
 /// The form in which a backend keeps a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WeightKind {

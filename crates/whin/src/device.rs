@@ -103,6 +103,8 @@ pub fn instruction_sets() -> &'static [&'static str] {
         }
         let found = [
             #[cfg(target_arch = "x86_64")]
+            name::<isa::amx::Amx>(),
+            #[cfg(target_arch = "x86_64")]
             name::<isa::avx512::Avx512>(),
             #[cfg(target_arch = "x86_64")]
             name::<isa::avxvnni::AvxVnni>(),

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use whin_kernels::Backend;
 use whin_kernels::cpu::{Cpu, Isa, isa};
 use whin_kernels::reference::Reference;
+use whin_kernels::{Backend, KvKind};
 
 use crate::device::Device;
 use crate::memory;
@@ -30,6 +30,8 @@ pub struct Options {
     pub device: Device,
     /// The form in which matrices are kept.
     pub weights: Weights,
+    /// The form in which keys and values are kept.
+    pub kv: KvKind,
     /// Threads of the processor, at most 1024; unset, all that this process may use.
     pub threads: Option<usize>,
     /// The longest text in tokens, at most what the model declares; unset, that.
@@ -44,6 +46,7 @@ impl Default for Options {
         Self {
             device: Device::Auto,
             weights: Weights::Int8,
+            kv: KvKind::Bf16,
             threads: None,
             context: None,
             prefill_chunk: 512,
@@ -63,6 +66,7 @@ pub struct Engine {
     window: usize,
     load_seconds: f64,
     weights: Weights,
+    kv: KvKind,
 }
 
 impl Engine {
@@ -107,6 +111,7 @@ impl Engine {
             window,
             load_seconds: started.elapsed().as_secs_f64(),
             weights: options.weights,
+            kv: options.kv,
         })
     }
 
@@ -123,6 +128,11 @@ impl Engine {
     /// The form in which matrices are kept.
     pub fn weights(&self) -> Weights {
         self.weights
+    }
+
+    /// The form in which keys and values are kept.
+    pub fn kv(&self) -> KvKind {
+        self.kv
     }
 
     /// The longest text in tokens, prompt and answer together.
@@ -307,7 +317,7 @@ fn launch<B: Backend>(mut backend: B, parts: Parts<'_, '_>) -> Result<(Sender<Jo
     let Parts { checkpoint, loads, options, chunk, progress } = parts;
     let device = backend.name();
     let model = Model::load(&mut backend, checkpoint.spec(), loads, options.weights, progress)?;
-    let worker = Worker::new(backend, checkpoint.spec().clone(), model, chunk)?;
+    let worker = Worker::new(backend, checkpoint.spec().clone(), model, chunk, options.kv)?;
     let (sender, jobs) = channel();
     std::thread::Builder::new()
         .name("whin-worker".to_owned())
@@ -331,6 +341,8 @@ fn launch_cpu(name: &str, parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)>
         launch(Cpu::<I>::new(threads)?, parts)
     }
     match name {
+        #[cfg(target_arch = "x86_64")]
+        "amx" => cpu::<isa::amx::Amx>(parts),
         #[cfg(target_arch = "x86_64")]
         "avx512" => cpu::<isa::avx512::Avx512>(parts),
         #[cfg(target_arch = "x86_64")]

@@ -46,3 +46,4 @@ pub use model::Weights;
 pub use opened::Checkpoint;
 pub use request::{Canceller, Completion, FinishReason, Generation, Prompt, Request, Score, Token};
 pub use sample::{Logprobs, Sampling};
+pub use whin_kernels::KvKind;

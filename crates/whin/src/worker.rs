@@ -4,11 +4,11 @@
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
 
-use whin_kernels::{BLOCK, Backend, Step};
+use whin_kernels::{BLOCK, Backend, KvKind, Step};
 
 use crate::blocks::Blocks;
 use crate::memory;
-use crate::model::forward::{Run, block_bytes, forward};
+use crate::model::forward::{Run, forward};
 use crate::model::spec::Spec;
 use crate::model::weights::Model;
 use crate::request::FinishReason;
@@ -26,19 +26,22 @@ pub(crate) struct Worker<B: Backend> {
     model: Model<B>,
     run: Run<B>,
     blocks: Blocks,
+    block_bytes: usize,
     waiting: VecDeque<Job>,
     sequences: Vec<Sequence>,
     limits: Limits,
 }
 
 impl<B: Backend> Worker<B> {
-    /// A worker whose steps hold up to `rows` rows.
-    pub fn new(mut backend: B, spec: Spec, model: Model<B>, rows: usize) -> Result<Self> {
+    /// A worker whose steps hold up to `rows` rows and whose cache holds `kv`.
+    pub fn new(mut backend: B, spec: Spec, model: Model<B>, rows: usize, kv: KvKind) -> Result<Self> {
         // Each sequence that is answering needs a row of every step, and its logits.
         let limits = Limits { rows, wanted: rows.min(MAX_SEQUENCES) };
-        let run = Run::new(&mut backend, &spec, limits.rows, limits.wanted)?;
-        let (waiting, sequences) = (VecDeque::new(), Vec::new());
-        Ok(Self { backend, spec, model, run, blocks: Blocks::default(), waiting, sequences, limits })
+        let cache = spec.cache_shape(kv);
+        let run = Run::new(&mut backend, &spec, &cache, (limits.rows, limits.wanted))?;
+        let block_bytes = cache.bytes_per_position() * BLOCK;
+        let (blocks, waiting, sequences) = (Blocks::default(), VecDeque::new(), Vec::new());
+        Ok(Self { backend, spec, model, run, blocks, block_bytes, waiting, sequences, limits })
     }
 
     /// Works until nobody can send requests any more and the last one is done.
@@ -146,7 +149,7 @@ impl<B: Backend> Worker<B> {
     }
 
     fn add_block(&mut self, position: usize) -> Result<u32> {
-        let bytes = block_bytes(&self.spec);
+        let bytes = self.block_bytes;
         let count = self.blocks.count();
         let no_room = |free: Option<u64>| no_room_for_block(position, count * bytes, bytes, free);
         match memory::available() {
@@ -265,7 +268,7 @@ mod tests {
         let spec = checkpoint.spec().clone();
         let loads = Plan::new(&spec).claim(checkpoint.tensors().unwrap()).unwrap();
         let model = Model::load(&mut Reference, &spec, &loads, Weights::Int8, &mut |_, _| ()).unwrap();
-        Worker::new(Reference, spec, model, rows).unwrap()
+        Worker::new(Reference, spec, model, rows, KvKind::Bf16).unwrap()
     }
 
     fn scoring(tokens: usize) -> (Job, Receiver<Event>, Canceller) {

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
 
-use whin::{Device, Engine, ErrorKind, FinishReason, Options, Prompt, Request, Sampling, Token, Weights};
+use whin::{
+    Device, Engine, ErrorKind, FinishReason, KvKind, Options, Prompt, Request, Sampling, Token, Weights,
+};
 
 fn engine() -> Engine {
     Engine::load(None, &Options { threads: Some(2), ..Options::default() }).unwrap()
@@ -185,7 +187,8 @@ fn the_window_is_a_promise() {
 fn scores_do_not_depend_on_the_steps_or_the_backend() {
     let ids: Vec<u32> = (0..150).map(|i| (i * 37) % 6000).collect();
     let score = |device, weights| {
-        let engine = Engine::load(None, &Options { device, weights, ..Options::default() }).unwrap();
+        let engine =
+            Engine::load(None, &Options { device, weights, kv: KvKind::F32, ..Options::default() }).unwrap();
         engine.score(&Prompt::Ids(ids.clone())).unwrap()
     };
     let cpu = score(Device::Auto, Weights::F32);

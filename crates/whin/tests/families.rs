@@ -9,10 +9,14 @@ use whin::checkpoint::{Source, Tensors};
 use whin::model::forward::{Run, forward};
 use whin::model::weights::Model;
 use whin::model::{Plan, Spec, config};
-use whin::{Device, Engine, FinishReason, Options, Request, Weights};
+use whin::{Device, Engine, FinishReason, KvKind, Options, Request, Weights};
 use whin_kernels::cpu::{Cpu, Isa, isa};
 use whin_kernels::reference::Reference;
 use whin_kernels::{BLOCK, Backend, Step};
+
+const KVS: [KvKind; 2] = [KvKind::F32, KvKind::Bf16];
+/// The only greedy token that rounded keys and values change: the right one leads by 0.058 deviations of the logits.
+const SWAPPED: (&str, usize, u32) = ("rope-longrope-prompt", 15, 50);
 
 /// What transformers computed for one checkpoint.
 struct Golden {
@@ -84,13 +88,13 @@ struct Sequence {
 
 impl<B: Backend> Session<B> {
     /// Room for `prompts` in one step, and for as many new tokens of each as the golden has.
-    fn new(mut backend: B, golden: &Golden, prompts: &[&[u32]]) -> Self {
+    fn new(mut backend: B, golden: &Golden, kv: KvKind, prompts: &[&[u32]]) -> Self {
         let source = Source::open(Some(&golden.folder)).unwrap();
         let spec = config::read(&source.read("config.json").unwrap().unwrap()).unwrap();
         let loads = Plan::new(&spec).claim(Tensors::open(&source).unwrap()).unwrap();
         let model = Model::load(&mut backend, &spec, &loads, golden.weights(), &mut |_, _| ()).unwrap();
         let most = prompts.iter().map(|prompt| prompt.len()).sum();
-        let mut run = Run::new(&mut backend, &spec, most, most).unwrap();
+        let mut run = Run::new(&mut backend, &spec, &spec.cache_shape(kv), (most, most)).unwrap();
         let (mut sequences, mut blocks) = (Vec::new(), 0);
         for (slot, prompt) in prompts.iter().enumerate() {
             let count = (prompt.len() + golden.greedy.len()).div_ceil(BLOCK);
@@ -133,11 +137,14 @@ impl<B: Backend> Session<B> {
 /// The largest difference, in standard deviations of the right logits.
 fn worst(found: &[f32], right: &[f32]) -> f64 {
     assert_eq!(found.len(), right.len());
-    let mean = right.iter().map(|x| f64::from(*x)).sum::<f64>() / right.len() as f64;
-    let variance = right.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / right.len() as f64;
     let differences = found.iter().zip(right).map(|(a, b)| f64::from(a - b).abs());
     // NaN must not get lost in a maximum.
-    differences.fold(0.0, |worst, d| if d > worst || d.is_nan() { d } else { worst }) / variance.sqrt()
+    differences.fold(0.0, |worst, d| if d > worst || d.is_nan() { d } else { worst }) / deviation(right)
+}
+
+fn deviation(logits: &[f32]) -> f64 {
+    let mean = logits.iter().map(|x| f64::from(*x)).sum::<f64>() / logits.len() as f64;
+    (logits.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / logits.len() as f64).sqrt()
 }
 
 fn argmax(logits: &[f32]) -> u32 {
@@ -146,36 +153,46 @@ fn argmax(logits: &[f32]) -> u32 {
 }
 
 /// Logits of the whole prompt and of each generated token, against transformers; and the same bits where the prompt
-/// comes in chunks, or has a neighbour.
+/// comes in chunks, or has a neighbour. Keys and values that are rounded move the logits, but all greedy tokens stay, one
+/// apart.
 fn check<B: Backend>(backend: impl Fn() -> B) {
-    for golden in goldens() {
-        let place = format!("{} on {}", golden.name(), backend().name());
-        let [prompt, answer] = logits_equal_the_golden(backend(), &golden, &place);
+    for (golden, kv) in goldens().iter().flat_map(|golden| KVS.map(|kv| (golden, kv))) {
+        let place = format!("{} in {} on {}", golden.name(), kv.name(), backend().name());
+        // Every backend, the reference too, is up to 0.224 off where keys are rounded: random weights make large scores.
+        let limit = if kv == KvKind::F32 { 1e-3 } else { 0.25 };
+        let [prompt, answer] = logits_equal_the_golden(backend(), (golden, kv), limit, &place);
         let long = if golden.prompt.len() > BLOCK { &[64, 100][..] } else { &[] };
         for chunk in [1, 7].iter().chain(long) {
-            let mut session = Session::new(backend(), &golden, &[&golden.prompt]);
+            let mut session = Session::new(backend(), golden, kv, &[&golden.prompt]);
             let logits: Vec<f32> =
                 golden.prompt.chunks(*chunk).flat_map(|tokens| session.feed(tokens)).collect();
             assert!(logits == prompt, "{place}: chunks of {chunk} give other bits than the whole prompt");
         }
-        neighbours_change_nothing(&backend, &golden, &[prompt, answer].concat(), &place);
+        neighbours_change_nothing(&backend, (golden, kv), &[prompt, answer].concat(), &place);
     }
 }
 
 /// Returns the logits of the prompt and of the answer.
-fn logits_equal_the_golden<B: Backend>(backend: B, golden: &Golden, place: &str) -> [Vec<f32>; 2] {
-    let mut session = Session::new(backend, golden, &[&golden.prompt]);
+fn logits_equal_the_golden<B: Backend>(
+    backend: B,
+    (golden, kv): (&Golden, KvKind),
+    limit: f64,
+    place: &str,
+) -> [Vec<f32>; 2] {
+    let mut session = Session::new(backend, golden, kv, &[&golden.prompt]);
     let vocab = session.spec.vocab;
     let prompt = session.feed(&golden.prompt);
     let off = worst(&prompt, &golden.prefill);
-    assert!(off < 1e-3, "{place}: prompt logits are {off} standard deviations off");
+    assert!(off < limit, "{place}: prompt logits are {off} standard deviations off");
     let mut last = prompt[prompt.len() - vocab..].to_vec();
     let mut answer = Vec::new();
     for (index, &token) in golden.greedy.iter().enumerate() {
-        assert_eq!(argmax(&last), token, "{place}: greedy token {index}");
+        let found = argmax(&last);
+        let swapped = kv == KvKind::Bf16 && (golden.name(), index, found) == SWAPPED;
+        assert!(found == token || swapped, "{place}: greedy token {index} is {found}, not {token}");
         last = session.feed(&[token]);
         let off = worst(&last, &golden.decode[index * vocab..(index + 1) * vocab]);
-        assert!(off < 1e-3, "{place}: logits after token {index} are {off} standard deviations off");
+        assert!(off < limit, "{place}: logits after token {index} are {off} standard deviations off");
         answer.extend(&last);
     }
     [prompt, answer]
@@ -185,17 +202,17 @@ fn logits_equal_the_golden<B: Backend>(backend: B, golden: &Golden, place: &str)
 /// new token: both give the bits that they give alone. `alone` are those of the golden's sequence.
 fn neighbours_change_nothing<B: Backend>(
     backend: &impl Fn() -> B,
-    golden: &Golden,
+    (golden, kv): (&Golden, KvKind),
     alone: &[f32],
     place: &str,
 ) {
     let long = &*golden.prompt;
     let short: Vec<u32> = long.iter().rev().take(long.len() * 3 / 5).copied().collect();
-    let mut session = Session::new(backend(), golden, &[&short]);
+    let mut session = Session::new(backend(), golden, kv, &[&short]);
     let mut short_alone = session.feed(&short);
     golden.greedy.iter().for_each(|&token| short_alone.extend(session.feed(&[token])));
 
-    let mut session = Session::new(backend(), golden, &[long, &short]);
+    let mut session = Session::new(backend(), golden, kv, &[long, &short]);
     let turns = |(index, &token)| {
         let neighbour = short.get(index).map(|&token| (1, token));
         neighbour.into_iter().chain([(0, token)])
@@ -239,6 +256,12 @@ fn avx2_equals_transformers() {
 
 #[cfg(target_arch = "x86_64")]
 #[test]
+fn amx_equals_transformers() {
+    check_cpu::<isa::amx::Amx>();
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
 fn avx512_equals_transformers() {
     check_cpu::<isa::avx512::Avx512>();
 }
@@ -265,7 +288,8 @@ fn a_planted_error_is_found() {
 fn the_engine_gives_the_greedy_tokens() {
     for golden in goldens() {
         for device in [Device::Reference, Device::Auto] {
-            let options = Options { device, weights: golden.weights(), ..Options::default() };
+            let kv = KvKind::F32;
+            let options = Options { device, weights: golden.weights(), kv, ..Options::default() };
             let engine = Engine::load(Some(&golden.folder), &options).unwrap();
             let request = Request {
                 max_new_tokens: Some(golden.greedy.len()),

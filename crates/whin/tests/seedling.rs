@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use serde::Deserialize;
-use whin::{Device, Engine, Options, Prompt, Request, Weights};
+use whin::{Device, Engine, KvKind, Options, Prompt, Request, Weights};
 
 #[derive(Deserialize)]
 struct Answers {
@@ -41,15 +41,15 @@ fn fixture<T: for<'a> Deserialize<'a>>(name: &str) -> T {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-fn engine(device: Device, weights: Weights) -> Engine {
-    Engine::load(None, &Options { device, weights, ..Options::default() }).unwrap()
+fn engine(device: Device, weights: Weights, kv: KvKind) -> Engine {
+    Engine::load(None, &Options { device, weights, kv, ..Options::default() }).unwrap()
 }
 
 #[test]
 fn greedy_answers_are_those_of_transformers() {
     let answers: Answers = fixture("seedling-golden.json");
     assert!(answers.prompts.len() >= 20);
-    let engine = engine(Device::Auto, Weights::Bf16);
+    let engine = engine(Device::Auto, Weights::Bf16, KvKind::F32);
     for answer in &answers.prompts {
         // Where two tokens are all but equally likely, the last bits of a logit decide, and they are nobody's fault.
         let sure = answer.gaps.iter().position(|gap| *gap < 0.02).unwrap_or(answer.gaps.len());
@@ -80,7 +80,8 @@ fn greedy_answers_are_those_of_transformers() {
 fn the_backends_agree_on_integer_weights() {
     let answers: Answers = fixture("seedling-golden.json");
     for weights in [Weights::Int8, Weights::Int4, Weights::Int4All] {
-        let [reference, cpu] = [Device::Reference, Device::Auto].map(|device| engine(device, weights));
+        let [reference, cpu] =
+            [Device::Reference, Device::Auto].map(|device| engine(device, weights, KvKind::Bf16));
         for answer in answers.prompts.iter().take(4) {
             let request = Request { max_new_tokens: Some(12), ..Request::text(answer.text.clone()) };
             let [a, b] =
@@ -106,20 +107,24 @@ fn scores_are_those_of_transformers_and_integers_cost_less_than_a_percent() {
     let texts: Texts = fixture("seedling-text.json");
     let right: Vec<f64> = texts.documents.iter().flat_map(|document| document.logprobs.clone()).collect();
     assert!(right.len() >= 2000);
-    let exact = scores(&engine(Device::Auto, Weights::Bf16), &texts.documents);
+    let exact = scores(&engine(Device::Auto, Weights::Bf16, KvKind::F32), &texts.documents);
     for (found, right) in exact.iter().zip(&right) {
         assert!((found - right).abs() < 2e-3, "{found} is not {right}");
     }
     let perplexity = |scores: &[f64]| (-scores.iter().sum::<f64>() / scores.len() as f64).exp();
-    println!("perplexity over {} tokens: bf16 {:.5}", right.len(), perplexity(&exact));
-    for weights in [Weights::Int8, Weights::Int4, Weights::Int4All] {
-        let rounded = scores(&engine(Device::Auto, weights), &texts.documents);
-        let ratio = perplexity(&rounded) / perplexity(&exact);
-        println!("{} × {ratio:.5}", weights.name());
-        assert!(
-            (ratio - 1.0).abs() < 0.01,
-            "{} changes the perplexity by a factor of {ratio}",
-            weights.name()
-        );
+    println!("perplexity over {} tokens: {:.5}", right.len(), perplexity(&exact));
+    for (weights, kv) in [
+        (Weights::Bf16, KvKind::Bf16),
+        (Weights::Int8, KvKind::F32),
+        (Weights::Int8, KvKind::Bf16),
+        (Weights::Bf16, KvKind::Int8),
+        (Weights::Int4, KvKind::Bf16),
+        (Weights::Int4All, KvKind::Bf16),
+    ] {
+        let ratio =
+            perplexity(&scores(&engine(Device::Auto, weights, kv), &texts.documents)) / perplexity(&exact);
+        let what = format!("weights in {} and keys and values in {}", weights.name(), kv.name());
+        println!("{what}: × {ratio:.5}");
+        assert!((ratio - 1.0).abs() < 0.01, "{what} change the perplexity by a factor of {ratio}");
     }
 }

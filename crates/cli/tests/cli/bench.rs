@@ -24,7 +24,7 @@ fn every_figure_that_was_asked_for_is_reported() {
         "1",
     ]);
     let keys: Vec<&String> = report.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["bandwidth_gb_per_sec", "peak_rss_bytes", "results"]);
+    assert_eq!(keys, ["weights", "kv", "bandwidth_gb_per_sec", "peak_rss_bytes", "results"]);
     assert!(report["bandwidth_gb_per_sec"].as_f64().unwrap() > 0.0);
     let results = report["results"].as_array().unwrap();
     let shape = |result: &Value| {

@@ -374,6 +374,7 @@ fn usage() {
         &["run", "x", "--logit-bias", "3"],
         &["run", "x", "--logit-bias", "-3=1"],
         &["run", "x", "--weights", "int2"],
+        &["run", "x", "--kv", "int2"],
         &["run", "x", "--threads", "-1"],
         &["run", "x", "y"],
         &["run", "x", "-m", ""],

@@ -76,12 +76,14 @@ fn a_checkpoint_is_described() {
         ("tied_head", json!(false)),
         ("tokenizer", json!(false)),
         ("context", json!(256)),
-        ("cache_bytes", json!(2 * 2 * 2 * 16 * 4 * 256)),
+        ("cache_bytes", json!(2 * 2 * 2 * 16 * 2 * 256)),
     ] {
         assert_eq!(found[key], value, "{key}");
     }
     let shorter = process::json(["inspect", folder.path(), "--context", "128"]);
-    assert_eq!(shorter["cache_bytes"], 2 * 2 * 2 * 16 * 4 * 128);
+    assert_eq!(shorter["cache_bytes"], 2 * 2 * 2 * 16 * 2 * 128);
+    let exact = process::json(["inspect", folder.path(), "--kv", "f32"]);
+    assert_eq!(exact["cache_bytes"], 2 * 2 * 2 * 16 * 4 * 256);
 }
 
 #[test]

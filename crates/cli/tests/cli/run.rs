@@ -81,6 +81,7 @@ fn json_has_every_field() {
         "seed",
         "device",
         "weights",
+        "kv",
         "load_seconds",
         "prefill_seconds",
         "decode_seconds",
@@ -94,8 +95,9 @@ fn json_has_every_field() {
     assert_eq!(result["stop"], Value::Null);
     assert_eq!(result["stopped_on_eos"], true);
     assert_eq!(result["weights"], "int8");
+    assert_eq!(result["kv"], "bf16");
     assert!(result["seed"].is_u64() && result["device"].is_string());
-    for figure in &expected[9..] {
+    for figure in &expected[10..] {
         assert!(result[*figure].as_f64().unwrap() > 0.0, "{figure} in {result}");
     }
 }

@@ -1,95 +1,32 @@
-//! The key-value cache, and attention over it.
+//! Attention over the key-value cache.
 //!
 //! Scores, softmax and sums run over the cache block by block with a running maximum (Milakov and Gimelshein,
-//! arXiv:1805.02867; Dao et al., arXiv:2205.14135). What a row computes depends on its own position alone, so its bits
-//! do not change with the rows that share its task.
+//! arXiv:1805.02867; Dao et al., arXiv:2205.14135). A [`SPAN`] of positions is taken in by itself, and the spans are put
+//! together in order, whether one task walked them all or each had its own. What a row computes depends on its own
+//! position alone, so its bits do not change with the rows that share its task.
 
+use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::OnceLock;
 
-use super::buffer::{Buffer, Parts};
-use super::isa::Isa;
-use super::rows::{Rows, exp, fused};
+use half::bf16;
+
+use super::buffer::Parts;
+use super::cache::{Head, Layer, State};
+use super::input::{split_positive_row, split_row};
+use super::isa::{FloatPanels, Isa, PANEL, Panel, Quantized, Stored, place};
+use super::rows::{Rows, exp, fused, quantize};
 use super::threads::Threads;
-use crate::{Attend, BLOCK, CacheShape, Result, Step};
-
-/// Keys and values of all sequences.
-#[derive(Debug)]
-pub struct State {
-    layers: Vec<Layer>,
-    block_len: usize,
-    blocks: Vec<Buffer<f32>>, // each (layers, kv_heads, keys | values, BLOCK, stride)
-}
-
-#[derive(Debug)]
-struct Layer {
-    offset: usize, // of its first head in a block
-    kv_heads: usize,
-    head_dim: usize,
-    stride: usize, // head_dim padded to whole vectors
-}
-
-/// A head is padded with zeros to a multiple of this.
-const HEAD_PAD: usize = 16;
-
-impl State {
-    pub(super) fn new(shape: &CacheShape) -> Self {
-        let mut block_len = 0;
-        let mut layers = Vec::new();
-        for &(kv_heads, head_dim) in &shape.layers {
-            let stride = head_dim.next_multiple_of(HEAD_PAD);
-            layers.push(Layer { offset: block_len, kv_heads, head_dim, stride });
-            block_len += kv_heads * 2 * BLOCK * stride;
-        }
-        Self { layers, block_len, blocks: Vec::new() }
-    }
-
-    /// Makes room for at least `blocks` blocks.
-    pub(super) fn grow(&mut self, blocks: usize) -> Result<()> {
-        while self.blocks.len() < blocks {
-            self.blocks.push(Buffer::new(self.block_len, "the key-value cache")?);
-        }
-        Ok(())
-    }
-
-    /// Frees the blocks from number `blocks` on.
-    pub(super) fn shrink(&mut self, blocks: usize) {
-        self.blocks.truncate(blocks);
-    }
-
-    /// Stores the key and the value of all heads at `position` of a sequence.
-    pub(super) fn store(
-        &mut self,
-        layer: usize,
-        table: &[u32],
-        position: usize,
-        keys: &[f32],
-        values: &[f32],
-    ) {
-        let Layer { offset, kv_heads, head_dim, stride } = self.layers[layer];
-        let width = kv_heads * head_dim;
-        assert!(keys.len() == width && values.len() == width, "width of the keys and values");
-        let block = self.blocks[table[position / BLOCK] as usize].values_mut();
-        let heads = keys.chunks_exact(head_dim).zip(values.chunks_exact(head_dim));
-        for (head, (key, value)) in heads.enumerate() {
-            let at = offset + (head * 2 * BLOCK + position % BLOCK) * stride;
-            block[at..at + head_dim].copy_from_slice(key);
-            block[at + BLOCK * stride..][..head_dim].copy_from_slice(value);
-        }
-    }
-
-    /// Keys and values of one head in one block: (BLOCK, stride) each.
-    fn head(&self, layer: &Layer, head: usize, block: u32) -> (&[f32], &[f32]) {
-        let len = BLOCK * layer.stride;
-        let at = layer.offset + head * 2 * len;
-        self.blocks[block as usize].values()[at..at + 2 * len].split_at(len)
-    }
-}
+use crate::{Attend, BLOCK, KvKind, Step};
 
 /// Below this many multiplications one thread is done sooner than several.
 const WORTH_SHARING: usize = 1 << 17;
 
-/// Rows of one sequence that share a task, and with it each load of keys and values.
-const ROWS_A_TASK: usize = 16;
+/// Queries that share a task, and with it each load of keys and values.
+const QUERIES_A_TASK: usize = 32;
+
+/// Blocks that are taken in by themselves: few enough for one sequence to keep all threads busy.
+const SPAN: usize = 8;
 
 /// All rows and heads: `y` (rows, heads · head_dim).
 pub fn attend<I: Isa>(
@@ -101,225 +38,448 @@ pub fn attend<I: Isa>(
     state: &State,
     y: &mut Rows,
 ) {
-    let layer = &state.layers[args.layer];
+    let layer = state.layer(args.layer);
     assert!(layer.kv_heads == args.kv_heads && layer.head_dim == args.head_dim, "heads of the cache");
     assert!(args.heads.is_multiple_of(args.kv_heads), "query heads of each key-value head");
     let width = args.heads * args.head_dim;
     assert!(q.width() == width && y.width() == width, "width of the queries and of the result");
-    let runs = runs(step);
-    let group = args.heads / args.kv_heads * args.head_dim;
+    let call = Call { isa, args, step, q, state, layer, group: args.heads / args.kv_heads };
+    let runs = runs(step, QUERIES_A_TASK.div_ceil(call.group));
     let parts = Parts::new(y.values_mut());
-    let seen: usize = step.positions.iter().map(|&position| position as usize + 1).sum();
-    let work = seen * args.heads * args.head_dim;
-    let attend_one = |task: usize| {
-        // Long contexts stand at the end of a chunk: they go first, so that no thread is left with one alone.
-        let run = runs[runs.len() - 1 - task / args.kv_heads].clone();
-        let kv_head = task % args.kv_heads;
-        let mut heads = Heads::new(isa, args, step, run.clone(), kv_head, q, state);
-        heads.walk();
-        for (index, row) in run.enumerate() {
-            let at = row * width + kv_head * group;
+    // Long contexts stand at the end of a chunk: they go first, so that no thread is left with one alone.
+    let run = |task: usize| runs[runs.len() - 1 - task / args.kv_heads].clone();
+    let finish = |task: usize, total: &Partial| {
+        let (kv_head, len) = (task % args.kv_heads, call.group * args.head_dim);
+        for (index, row) in run(task).enumerate() {
+            let at = row * width + kv_head * len;
             // SAFETY: these heads of this row belong to this task; `width` holds all heads, as checked above.
-            heads.finish(index, unsafe { parts.part(at..at + group) });
+            call.write(total, index, unsafe { parts.part(at..at + len) });
         }
     };
     let tasks = runs.len() * args.kv_heads;
-    if work < WORTH_SHARING { (0..tasks).for_each(attend_one) } else { threads.run(tasks, &attend_one) }
+    let whole = |task: usize| {
+        let mut heads = Heads::new(&call, run(task), task % args.kv_heads);
+        let mut total = heads.partial.clone();
+        for span in heads.spans() {
+            heads.take_in(span);
+            total.merge(isa, &heads.partial);
+        }
+        finish(task, &total);
+    };
+    let seen: usize = step.positions.iter().map(|&position| position as usize + 1).sum();
+    if seen * width < WORTH_SHARING {
+        (0..tasks).for_each(whole);
+    } else if tasks >= 4 * threads.count() {
+        threads.run(tasks, &whole);
+    } else {
+        let pieces: Vec<(usize, usize)> =
+            (0..tasks).flat_map(|task| call.spans(&run(task)).map(move |span| (task, span))).collect();
+        let partials: Vec<OnceLock<Partial>> = pieces.iter().map(|_| OnceLock::new()).collect();
+        threads.run(pieces.len(), &|piece| {
+            let (task, span) = pieces[piece];
+            let mut heads = Heads::new(&call, run(task), task % args.kv_heads);
+            heads.take_in(span);
+            partials[piece].get_or_init(|| heads.partial);
+        });
+        threads.run(tasks, &|task| {
+            let mut total = Partial::new(run(task).len() * call.group, layer.stride);
+            let own = pieces.iter().zip(&partials).filter(|((of, _), _)| *of == task);
+            own.filter_map(|(_, partial)| partial.get()).for_each(|partial| total.merge(isa, partial));
+            finish(task, &total);
+        });
+    }
 }
 
-/// Cuts the rows where the sequence changes, and into pieces of [`ROWS_A_TASK`].
-fn runs(step: &Step) -> Vec<Range<usize>> {
+/// Cuts the rows where the sequence changes, and into pieces of at most `most` rows.
+fn runs(step: &Step, most: usize) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     for row in 0..step.rows() {
         match runs.last_mut() {
-            Some(run) if run.len() < ROWS_A_TASK && step.slots[run.start] == step.slots[row] => run.end += 1,
+            Some(run) if run.len() < most && step.slots[run.start] == step.slots[row] => run.end += 1,
             _ => runs.push(row..row + 1),
         }
     }
     runs
 }
 
-/// The query heads that share one key-value head, for a run of rows of one sequence.
-struct Heads<'a, I> {
+/// What all tasks of one call share.
+struct Call<'a, I> {
     isa: I,
     args: &'a Attend,
     step: &'a Step,
+    q: &'a Rows,
     state: &'a State,
     layer: &'a Layer,
-    run: Range<usize>,
-    kv_head: usize,
-    group: usize,          // query heads
-    queries: Vec<f32>,     // (rows · group, stride)
-    scores: Vec<f32>,      // (rows · group, BLOCK)
-    sums: Vec<f32>,        // (rows · group, stride)
-    softmax: Vec<Softmax>, // (rows · group,)
+    group: usize, // query heads of each key-value head
+}
+
+impl<I: Isa> Call<'_, I> {
+    /// The positions that a row sees.
+    fn visible(&self, row: usize) -> Range<usize> {
+        let position = self.step.positions[row] as usize;
+        let first = self.args.window.map_or(0, |window| (position + 1).saturating_sub(window));
+        first..position + 1
+    }
+
+    /// The blocks of which any row of a run sees a position.
+    fn blocks(&self, run: &Range<usize>) -> Range<usize> {
+        self.visible(run.start).start / BLOCK..(self.visible(run.end - 1).end - 1) / BLOCK + 1
+    }
+
+    /// The spans of those blocks.
+    fn spans(&self, run: &Range<usize>) -> Range<usize> {
+        let blocks = self.blocks(run);
+        blocks.start / SPAN..blocks.end.div_ceil(SPAN)
+    }
+
+    /// The result of row `index` of a run: (group · head_dim,).
+    fn write(&self, total: &Partial, index: usize, out: &mut [f32]) {
+        for (head, out) in out.chunks_exact_mut(self.args.head_dim).enumerate() {
+            let query = index * self.group + head;
+            let sums = &total.sums[query * self.layer.stride..][..self.args.head_dim];
+            for (out, sum) in out.iter_mut().zip(sums) {
+                *out = sum / total.softmax[query].total;
+            }
+        }
+    }
+}
+
+/// What some queries have taken in so far.
+#[derive(Clone, Debug)]
+struct Partial {
+    softmax: Vec<Softmax>, // (queries,)
+    sums: Vec<f32>,        // (queries, stride), of `e^(score − largest) · value`
 }
 
 /// Of all scores so far: the largest, and the sum of `e^(score − largest)`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Softmax {
     max: f32,
     total: f32,
 }
 
+impl Partial {
+    fn new(queries: usize, stride: usize) -> Self {
+        let softmax = vec![Softmax { max: f32::NEG_INFINITY, total: 0.0 }; queries];
+        Self { softmax, sums: vec![0.0; queries * stride] }
+    }
+
+    fn clear(&mut self) {
+        self.softmax.fill(Softmax { max: f32::NEG_INFINITY, total: 0.0 });
+        self.sums.fill(0.0);
+    }
+
+    /// Takes in what the same queries have seen of a later span.
+    fn merge<I: Isa>(&mut self, isa: I, later: &Self) {
+        let stride = self.sums.len() / self.softmax.len();
+        let sums = self.sums.chunks_exact_mut(stride).zip(later.sums.chunks_exact(stride));
+        for ((own, later), (sums, more)) in self.softmax.iter_mut().zip(&later.softmax).zip(sums) {
+            // The total of what was seen is at least one, or NaN.
+            if later.total != 0.0 {
+                isa.run(|| merge::<I>((own, sums), (later, more)));
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn merge<I: Isa>((own, sums): (&mut Softmax, &mut [f32]), (later, more): (&Softmax, &[f32])) {
+    let max = if later.max > own.max { later.max } else { own.max };
+    let (a, b) = (exp::<I>(own.max - max), exp::<I>(later.max - max));
+    *own = Softmax { max, total: fused::<I>(later.total, b, own.total * a) };
+    for (sum, more) in sums.iter_mut().zip(more) {
+        *sum = fused::<I>(*more, b, *sum * a);
+    }
+}
+
+/// The query heads that share one key-value head, for a run of rows of one sequence.
+struct Heads<'a, I> {
+    call: &'a Call<'a, I>,
+    run: Range<usize>,
+    kv_head: usize,
+    queries: Vec<f32>, // (rows · group, stride)
+    scores: Vec<f32>,  // (rows · group, BLOCK)
+    partial: Partial,  // of one span
+}
+
 impl<'a, I: Isa> Heads<'a, I> {
-    fn new(
-        isa: I,
-        args: &'a Attend,
-        step: &'a Step,
-        run: Range<usize>,
-        kv_head: usize,
-        q: &Rows,
-        state: &'a State,
-    ) -> Self {
-        let layer = &state.layers[args.layer];
-        let group = args.heads / args.kv_heads;
-        let count = run.len() * group;
-        let mut queries = vec![0.0; count * layer.stride];
-        for (index, query) in queries.chunks_exact_mut(layer.stride).enumerate() {
-            let at = (kv_head * group + index % group) * args.head_dim;
-            let row = q.row(run.start + index / group);
-            query[..args.head_dim].copy_from_slice(&row[at..at + args.head_dim]);
+    fn new(call: &'a Call<'a, I>, run: Range<usize>, kv_head: usize) -> Self {
+        let (stride, dim) = (call.layer.stride, call.args.head_dim);
+        let count = run.len() * call.group;
+        let mut queries = vec![0.0; count * stride];
+        for (index, query) in queries.chunks_exact_mut(stride).enumerate() {
+            let at = (kv_head * call.group + index % call.group) * dim;
+            query[..dim].copy_from_slice(&call.q.row(run.start + index / call.group)[at..at + dim]);
         }
-        Self {
-            isa,
-            args,
-            step,
-            state,
-            layer,
-            run,
-            kv_head,
-            group,
-            queries,
-            scores: vec![0.0; count * BLOCK],
-            sums: vec![0.0; count * layer.stride],
-            softmax: vec![Softmax { max: f32::NEG_INFINITY, total: 0.0 }; count],
+        let scores = vec![0.0; count * BLOCK];
+        Self { call, run, kv_head, queries, scores, partial: Partial::new(count, stride) }
+    }
+
+    fn spans(&self) -> Range<usize> {
+        self.call.spans(&self.run)
+    }
+
+    /// Takes in the blocks of one span, and nothing else, into `partial`.
+    fn take_in(&mut self, span: usize) {
+        match self.call.state.kind() {
+            KvKind::F32 => self.walk::<f32>(span),
+            KvKind::Bf16 => self.walk::<bf16>(span),
+            KvKind::Int8 => self.walk_quantized(span),
         }
     }
 
-    /// The positions that row `index` of the run sees.
-    fn visible(&self, index: usize) -> Range<usize> {
-        let position = self.step.positions[self.run.start + index] as usize;
-        let first = self.args.window.map_or(0, |window| (position + 1).saturating_sub(window));
-        first..position + 1
-    }
-
-    /// Takes in all blocks that any row sees.
-    fn walk(&mut self) {
-        let table = &self.step.tables[self.step.slots[self.run.start] as usize];
-        let (first, last) =
-            (self.visible(0).start / BLOCK, (self.visible(self.run.len() - 1).end - 1) / BLOCK);
-        for (index, &block) in table.iter().enumerate().take(last + 1).skip(first) {
-            let (keys, values) = self.state.head(self.layer, self.kv_head, block);
-            self.score(index, keys);
-            for query in 0..self.softmax.len() {
-                self.take_in(query, index, values);
+    fn walk<W: Stored>(&mut self, span: usize) {
+        let Call { isa, step, state, layer, group, .. } = *self.call;
+        let stride = layer.stride;
+        let table = &step.tables[step.slots[self.run.start] as usize];
+        let all = self.call.blocks(&self.run);
+        let blocks = all.start.max(span * SPAN)..all.end.min((span + 1) * SPAN);
+        self.partial.clear();
+        for block in blocks.clone() {
+            let rows = self.rows_that_see(block);
+            let queries = rows.start * group..rows.end * group;
+            let head = state.head::<W>(layer, self.kv_head, table[block]);
+            let next = if block + 1 < blocks.end { table[block + 1] } else { table[block] };
+            let next = state.head::<W>(layer, self.kv_head, next);
+            let keys =
+                FloatPanels { values: head.keys, inputs: stride, ahead: distance(head.keys, head.values) };
+            let x = &self.queries[queries.start * stride..queries.end * stride];
+            isa.floats(x, keys, false, &mut self.scores[queries.start * BLOCK..queries.end * BLOCK]);
+            self.soften(block, queries.clone());
+            if head.faulty {
+                self.add_visible(block, rows, head);
+                continue;
             }
+            let values =
+                FloatPanels { values: head.values, inputs: BLOCK, ahead: distance(head.values, next.keys) };
+            let sums = &mut self.partial.sums[queries.start * stride..queries.end * stride];
+            isa.floats(&self.scores[queries.start * BLOCK..queries.end * BLOCK], values, true, sums);
         }
     }
 
-    /// `scores = queries · keysᵀ · scale` for the positions of a block that the last row sees.
-    fn score(&mut self, block: usize, keys: &[f32]) {
-        let stride = self.layer.stride;
-        let end = self.visible(self.run.len() - 1).end.min((block + 1) * BLOCK) - block * BLOCK;
-        let count = self.softmax.len();
-        let mut query = 0;
-        while query < count {
-            let tile = if I::TILE_ROWS == 4 && count - query >= 4 { 4 } else { (count - query).min(2) };
-            for position in (0..end).step_by(4) {
-                match tile {
-                    4 => self.score_tile::<4>(query, position, keys, stride),
-                    2 => self.score_tile::<2>(query, position, keys, stride),
-                    _ => self.score_tile::<1>(query, position, keys, stride),
+    /// [`Self::walk`] over a quantised cache: both products are of integers, as [`crate::int8`] says.
+    fn walk_quantized(&mut self, span: usize) {
+        let Call { isa, step, state, layer, group, .. } = *self.call;
+        let stride = layer.stride;
+        let table = &step.tables[step.slots[self.run.start] as usize];
+        let all = self.call.blocks(&self.run);
+        self.partial.clear();
+        let mut queries = QuantizedRows::<I>::new(self.partial.softmax.len(), stride);
+        for (index, query) in self.queries.chunks_exact(stride).enumerate() {
+            queries.set(isa, index, query, split_row);
+        }
+        let mut weights = QuantizedRows::<I>::new(self.partial.softmax.len(), BLOCK);
+        let blocks = all.start.max(span * SPAN)..all.end.min((span + 1) * SPAN);
+        for (block, number) in blocks.clone().zip(&table[blocks]) {
+            let rows = self.rows_that_see(block);
+            let seeing = rows.start * group..rows.end * group;
+            let head = state.quantized_head(layer, self.kv_head, *number);
+            let scores = &mut self.scores;
+            cover(
+                isa,
+                &queries,
+                seeing.clone(),
+                BLOCK / PANEL,
+                &|panel| head.keys(panel),
+                &mut |row, panel, found| {
+                    scores[row * BLOCK + panel * PANEL..][..PANEL].copy_from_slice(found);
+                },
+            );
+            self.soften(block, seeing.clone());
+            for query in seeing.clone() {
+                let scores = &mut self.scores[query * BLOCK..(query + 1) * BLOCK];
+                for (score, scale) in scores.iter_mut().zip(head.value_scales) {
+                    // What is not seen may have any scale, even NaN.
+                    *score = if *score == 0.0 { 0.0 } else { *score * scale };
+                }
+                weights.set(isa, query, scores, split_positive_row);
+            }
+            let sums = &mut self.partial.sums;
+            cover(
+                isa,
+                &weights,
+                seeing,
+                stride / PANEL,
+                &|panel| head.values(panel),
+                &mut |row, panel, found| {
+                    let sums = &mut sums[row * stride + panel * PANEL..][..PANEL];
+                    sums.iter_mut().zip(found).for_each(|(sum, more)| *sum += more);
+                },
+            );
+        }
+    }
+
+    /// The rows of the run, by index, that see any position of a block.
+    fn rows_that_see(&self, block: usize) -> Range<usize> {
+        let sees = |row: usize| {
+            let visible = self.call.visible(row);
+            visible.start < (block + 1) * BLOCK && visible.end > block * BLOCK
+        };
+        let first = self.run.clone().position(sees).unwrap_or(0);
+        let last = self.run.clone().rev().position(sees).map_or(first, |behind| self.run.len() - behind);
+        first..last
+    }
+
+    /// The positions of a block, from its first, that a row sees.
+    fn visible_in(&self, block: usize, row: usize) -> Range<usize> {
+        let (visible, base) = (self.call.visible(self.run.start + row), block * BLOCK);
+        visible.start.max(base) - base..visible.end.min(base + BLOCK) - base
+    }
+
+    /// Turns the products with the keys of a block into weights, zero where a position is not seen, and scales the sums
+    /// so far down to the new maximum.
+    fn soften(&mut self, block: usize, queries: Range<usize>) {
+        let stride = self.call.layer.stride;
+        for query in queries {
+            let range = self.visible_in(block, query / self.call.group);
+            let scores = &mut self.scores.as_chunks_mut::<BLOCK>().0[query];
+            let (softmax, scale) = (&mut self.partial.softmax[query], self.call.args.scale);
+            let sums = &mut self.partial.sums[query * stride..(query + 1) * stride];
+            self.call.isa.run(|| soften::<I>(scores, scale, range, softmax, sums));
+        }
+    }
+
+    /// `sums += weights · values` where some numbers of the block are infinite or NaN: row by row, with zeros for what
+    /// a row does not see. That gives the bits of the short way to all rows that see none of those numbers.
+    fn add_visible<W: Stored>(&mut self, block: usize, rows: Range<usize>, head: Head<'_, W>) {
+        let (stride, group) = (self.call.layer.stride, self.call.group);
+        for row in rows {
+            let seen = self.visible_in(block, row);
+            let mut values = head.values.to_vec();
+            for panel in values.chunks_exact_mut(PANEL * BLOCK) {
+                for position in (0..BLOCK).filter(|position| !seen.contains(position)) {
+                    (0..PANEL).for_each(|lane| panel[place::<W>(lane, position)] = W::zeroed());
                 }
             }
-            query += tile;
-        }
-    }
-
-    fn score_tile<const R: usize>(&mut self, query: usize, position: usize, keys: &[f32], stride: usize) {
-        let queries: [&[f32]; R] = std::array::from_fn(|r| &self.queries[(query + r) * stride..][..stride]);
-        let keys: [&[f32]; 4] = std::array::from_fn(|n| &keys[(position + n) * stride..][..stride]);
-        for (r, products) in self.isa.dots_f32(queries, keys).iter().enumerate() {
-            let scores = &mut self.scores[(query + r) * BLOCK + position..][..4];
-            for (score, product) in scores.iter_mut().zip(products) {
-                *score = product * self.args.scale;
-            }
-        }
-    }
-
-    /// Adds one block to the running softmax and the running sum of values of one query.
-    fn take_in(&mut self, query: usize, block: usize, values: &[f32]) {
-        let visible = self.visible(query / self.group);
-        let base = block * BLOCK;
-        let range = visible.start.max(base)..visible.end.min(base + BLOCK);
-        if range.is_empty() {
-            return;
-        }
-        let range = range.start - base..range.end - base;
-        let stride = self.layer.stride;
-        let scores = &mut self.scores[query * BLOCK..][..BLOCK];
-        let sums = &mut self.sums[query * stride..][..stride];
-        let softmax = &mut self.softmax[query];
-        self.isa.run(|| {
-            scores[..range.start].fill(f32::NEG_INFINITY);
-            scores[range.end..].fill(f32::NEG_INFINITY);
-            let max = scores.iter().fold(softmax.max, |max, &s| if s > max { s } else { max });
-            let shrink = exp::<I>(softmax.max - max);
-            let mut totals = [0.0; 16];
-            for chunk in scores.as_chunks_mut::<16>().0 {
-                for (score, total) in chunk.iter_mut().zip(&mut totals) {
-                    *score = exp::<I>(*score - max);
-                    *total += *score;
-                }
-            }
-            softmax.total = softmax.total * shrink + totals.iter().sum::<f32>();
-            softmax.max = max;
-            weigh::<I>(sums, shrink, &scores[range.clone()], &values[range.start * stride..]);
-        });
-    }
-
-    /// Writes the result of row `index` of the run: (group · head_dim,).
-    fn finish(&self, index: usize, out: &mut [f32]) {
-        for (head, out) in out.chunks_exact_mut(self.args.head_dim).enumerate() {
-            let query = index * self.group + head;
-            let total = self.softmax[query].total;
-            let sums = &self.sums[query * self.layer.stride..][..self.args.head_dim];
-            for (out, sum) in out.iter_mut().zip(sums) {
-                *out = sum / total;
-            }
+            let queries = row * group..(row + 1) * group;
+            let weights = &self.scores[queries.start * BLOCK..queries.end * BLOCK];
+            let values = FloatPanels { values: &values, inputs: BLOCK, ahead: 0 };
+            let sums = &mut self.partial.sums[queries.start * stride..queries.end * stride];
+            self.call.isa.floats(weights, values, true, sums);
         }
     }
 }
 
-/// `sums = sums · shrink + Σ weights[p] · values[p]`: `values` (positions, stride), `sums` (stride,).
 #[inline(always)]
-fn weigh<I: Isa>(sums: &mut [f32], shrink: f32, weights: &[f32], values: &[f32]) {
-    let stride = sums.len();
-    let (wide, narrow) = sums.as_chunks_mut::<64>();
-    for (index, sums) in wide.iter_mut().enumerate() {
-        weigh_lanes::<I, 64>(sums, shrink, weights, values, (index * 64, stride));
-    }
-    let done = wide.len() * 64;
-    for (index, sums) in narrow.as_chunks_mut::<HEAD_PAD>().0.iter_mut().enumerate() {
-        weigh_lanes::<I, HEAD_PAD>(sums, shrink, weights, values, (done + index * HEAD_PAD, stride));
-    }
-}
-
-#[inline(always)]
-fn weigh_lanes<I: Isa, const N: usize>(
-    sums: &mut [f32; N],
-    shrink: f32,
-    weights: &[f32],
-    values: &[f32],
-    (first, stride): (usize, usize),
+fn soften<I: Isa>(
+    scores: &mut [f32; BLOCK],
+    scale: f32,
+    seen: Range<usize>,
+    softmax: &mut Softmax,
+    sums: &mut [f32],
 ) {
-    let mut lanes = sums.map(|sum| sum * shrink);
-    for (position, weight) in weights.iter().enumerate() {
-        let values = &values[position * stride + first..][..N];
-        for (lane, value) in lanes.iter_mut().zip(values) {
-            *lane = fused::<I>(*weight, *value, *lane);
+    scores.iter_mut().for_each(|score| *score *= scale);
+    scores[..seen.start].fill(f32::NEG_INFINITY);
+    scores[seen.end..].fill(f32::NEG_INFINITY);
+    let mut lanes = [softmax.max; 16];
+    for chunk in scores.as_chunks::<16>().0 {
+        for (lane, score) in lanes.iter_mut().zip(chunk) {
+            *lane = if *score > *lane { *score } else { *lane };
         }
     }
-    *sums = lanes;
+    let max = lanes.iter().fold(softmax.max, |max, &lane| if lane > max { lane } else { max });
+    let shrink = exp::<I>(softmax.max - max);
+    let mut totals = [0.0; 16];
+    for chunk in scores.as_chunks_mut::<16>().0 {
+        for (score, total) in chunk.iter_mut().zip(&mut totals) {
+            *score = exp::<I>(*score - max);
+            *total += *score;
+        }
+    }
+    *softmax = Softmax { max, total: softmax.total * shrink + totals.iter().sum::<f32>() };
+    if shrink != 1.0 {
+        sums.iter_mut().for_each(|sum| *sum *= shrink);
+    }
+}
+
+/// How many bytes `to` lies behind `from`.
+fn distance<W>(from: &[W], to: &[W]) -> isize {
+    (to.as_ptr() as isize).wrapping_sub(from.as_ptr() as isize)
+}
+
+/// Rows of a task, quantised.
+struct QuantizedRows<I> {
+    stride: usize,
+    shorts: Vec<i16>, // (rows, stride)
+    planes: Vec<u8>,  // (rows, high | low, stride), where the instruction set takes planes
+    scales: Vec<f32>, // (rows,)
+    isa: PhantomData<I>,
+}
+
+impl<I: Isa> QuantizedRows<I> {
+    fn new(rows: usize, stride: usize) -> Self {
+        let planes = if I::PLANES { 2 * rows * stride } else { 0 };
+        let (shorts, planes) = (vec![0; rows * stride], vec![0; planes]);
+        Self { stride, shorts, planes, scales: vec![0.0; rows], isa: PhantomData }
+    }
+
+    /// Quantises one row; `split` makes its planes.
+    fn set(&mut self, isa: I, row: usize, x: &[f32], split: fn(I, &[i16], &mut [u8])) {
+        let stride = self.stride;
+        let shorts = &mut self.shorts[row * stride..(row + 1) * stride];
+        self.scales[row] = quantize(isa, x, shorts);
+        if I::PLANES {
+            split(isa, shorts, &mut self.planes[2 * row * stride..2 * (row + 1) * stride]);
+        }
+    }
+
+    fn row(&self, row: usize) -> Quantized<'_> {
+        let stride = self.stride;
+        let planes = if I::PLANES { &self.planes[2 * row * stride..2 * (row + 1) * stride] } else { &[] };
+        let (high, low) = planes.split_at(planes.len() / 2);
+        Quantized {
+            shorts: &self.shorts[row * stride..(row + 1) * stride],
+            high,
+            low,
+            scale: self.scales[row],
+        }
+    }
+}
+
+/// Hands the products of `rows` with `panels` panels to `put(row, panel, products)`.
+fn cover<'a, I: Isa>(
+    isa: I,
+    x: &QuantizedRows<I>,
+    rows: Range<usize>,
+    panels: usize,
+    panel: &dyn Fn(usize) -> Panel<'a>,
+    put: &mut dyn FnMut(usize, usize, &[f32; PANEL]),
+) {
+    let mut row = rows.start;
+    while row < rows.end {
+        row += match (I::PANELS, rows.end - row) {
+            ([_, (4, 2)], 4..) => cover_rows::<I, 4, 2>(isa, x, row, panels, panel, put),
+            ([_, (4, 2)], 2..) => cover_rows::<I, 2, 2>(isa, x, row, panels, panel, put),
+            ([_, (2, 1)], 2..) => cover_rows::<I, 2, 1>(isa, x, row, panels, panel, put),
+            ([(1, 4), _], _) => cover_rows::<I, 1, 4>(isa, x, row, panels, panel, put),
+            _ => cover_rows::<I, 1, 1>(isa, x, row, panels, panel, put),
+        };
+    }
+}
+
+/// `R` rows by all panels, `T` at a time. Returns `R`.
+fn cover_rows<'a, I: Isa, const R: usize, const T: usize>(
+    isa: I,
+    x: &QuantizedRows<I>,
+    row: usize,
+    panels: usize,
+    panel: &dyn Fn(usize) -> Panel<'a>,
+    put: &mut dyn FnMut(usize, usize, &[f32; PANEL]),
+) -> usize {
+    let x: [Quantized<'_>; R] = std::array::from_fn(|r| x.row(row + r));
+    let mut first = 0;
+    while first < panels {
+        if panels - first >= T {
+            let found = isa.panels::<R, T>(x, std::array::from_fn(|t| panel(first + t)));
+            for (r, found) in found.iter().enumerate() {
+                found.iter().enumerate().for_each(|(t, found)| put(row + r, first + t, found));
+            }
+            first += T;
+        } else {
+            let found = isa.panels::<R, 1>(x, [panel(first)]);
+            found.iter().enumerate().for_each(|(r, [found])| put(row + r, first, found));
+            first += 1;
+        }
+    }
+    R
 }

@@ -30,27 +30,51 @@ pub fn read_bandwidth(threads: usize) -> Result<f64> {
     // SAFETY: each task has its own chunk.
     pool.run(tasks, &|task| unsafe { parts.part(task * chunk..(task + 1) * chunk) }.fill(1));
     let numbers = buffer.values();
-    let mut seconds = Vec::new();
-    for round in 0..ROUNDS.0 + ROUNDS.1 {
-        let start = Instant::now();
-        pool.run(tasks, &|task| {
-            black_box(sum(&numbers[task * chunk..(task + 1) * chunk]));
-        });
-        if round >= ROUNDS.0 {
-            seconds.push(start.elapsed().as_secs_f64());
+    let mut median_of = |sum: &(dyn Fn(&[u64]) -> u64 + Sync)| {
+        let mut seconds = Vec::new();
+        for round in 0..ROUNDS.0 + ROUNDS.1 {
+            let start = Instant::now();
+            pool.run(tasks, &|task| {
+                black_box(sum(&numbers[task * chunk..(task + 1) * chunk]));
+            });
+            if round >= ROUNDS.0 {
+                seconds.push(start.elapsed().as_secs_f64());
+            }
         }
-    }
-    seconds.sort_by(f64::total_cmp);
-    Ok(BYTES as f64 / seconds[seconds.len() / 2])
+        seconds.sort_by(f64::total_cmp);
+        seconds[seconds.len() / 2]
+    };
+    // Which of the two is faster differs from processor to processor; the limit is what the better one gets.
+    let seconds = median_of(&sum::<false>).min(median_of(&sum::<true>));
+    Ok(BYTES as f64 / seconds)
 }
 
 /// Wide enough lanes that the additions never wait for each other.
-fn sum(numbers: &[u64]) -> u64 {
+fn sum<const PREFETCH: bool>(numbers: &[u64]) -> u64 {
     let mut lanes = [0_u64; 32];
     for chunk in numbers.as_chunks::<32>().0 {
+        if PREFETCH {
+            for line in 0..4 {
+                prefetch(chunk.as_ptr().wrapping_add(AHEAD + 8 * line));
+            }
+        }
         for (lane, number) in lanes.iter_mut().zip(chunk) {
             *lane ^= number;
         }
     }
     lanes.iter().fold(0, |a, b| a ^ b)
+}
+
+/// How far ahead memory is asked for, in numbers: the distance of the products.
+const AHEAD: usize = 4096 / size_of::<u64>();
+
+fn prefetch(at: *const u64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has the instruction, and prefetching an address never faults.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    // The stable intrinsics of other processors have none.
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }

@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use half::f16;
 
 use super::buffer::{Buffer, Parts};
-use super::isa::int4::{BLOCK, BLOCK_BYTES, LINE, LINE_INPUTS, SCALES, Signed};
+use super::isa::int4::{BLOCK, BLOCK_BYTES, LINE, LINE_INPUTS, SCALES};
 use super::isa::{Isa, PANEL};
-use super::rows::Input;
 use super::threads::Threads;
 use crate::int4::{self, GROUP};
 use crate::{Error, Result, Tensor};
@@ -28,7 +27,8 @@ impl Panels {
         Ok(Self { len, stream: Buffer::new(outputs.div_ceil(PANEL).saturating_mul(len), "weights")? })
     }
 
-    fn panel(&self, index: usize) -> &[u8] {
+    /// One panel: (stride / BLOCK, BLOCK_BYTES).
+    pub fn panel(&self, index: usize) -> &[u8] {
         &self.stream.values()[index * self.len..(index + 1) * self.len]
     }
 
@@ -72,67 +72,6 @@ impl Panels {
                 *out = int4::weight(block[at] >> shift & 15, scale);
             }
         }
-    }
-
-    /// Multiplies all rows with `outputs`, which start with a panel; only the last panel may be incomplete. Rows are
-    /// the outer loop: their activations stay in the first-level cache while the weights stream past.
-    pub fn multiply<I: Isa>(
-        &self,
-        isa: I,
-        input: &Input,
-        outputs: Range<usize>,
-        emit: &dyn Fn(usize, usize, &[f32]),
-    ) {
-        let mut row = 0;
-        while row < input.rows {
-            let at = (row, outputs.clone());
-            let (most, panels) = if input.rows - row == 1 { I::INT4[0] } else { I::INT4[1] };
-            row += match ((input.rows - row).min(most), panels) {
-                (6, _) => self.multiply_rows::<I, 6, 1>(isa, input, at, emit),
-                (5, _) => self.multiply_rows::<I, 5, 1>(isa, input, at, emit),
-                (4, 1) => self.multiply_rows::<I, 4, 1>(isa, input, at, emit),
-                (4, _) => self.multiply_rows::<I, 4, 2>(isa, input, at, emit),
-                (3, 1) => self.multiply_rows::<I, 3, 1>(isa, input, at, emit),
-                (3, _) => self.multiply_rows::<I, 3, 2>(isa, input, at, emit),
-                (2, 1) => self.multiply_rows::<I, 2, 1>(isa, input, at, emit),
-                (2, _) => self.multiply_rows::<I, 2, 2>(isa, input, at, emit),
-                (_, 4) => self.multiply_rows::<I, 1, 4>(isa, input, at, emit),
-                (_, 2) => self.multiply_rows::<I, 1, 2>(isa, input, at, emit),
-                _ => self.multiply_rows::<I, 1, 1>(isa, input, at, emit),
-            };
-        }
-    }
-
-    /// `R` rows by all `outputs`, `T` panels at a time. Returns `R`.
-    fn multiply_rows<I: Isa, const R: usize, const T: usize>(
-        &self,
-        isa: I,
-        input: &Input,
-        (row, outputs): (usize, Range<usize>),
-        emit: &dyn Fn(usize, usize, &[f32]),
-    ) -> usize {
-        let x: [Signed<'_>; R] = std::array::from_fn(|r| input.signed(row + r));
-        let put = |r: usize, output: usize, products: &[f32; PANEL]| {
-            emit(row + r, output, &products[..PANEL.min(outputs.end - output)]);
-        };
-        let (mut panel, end) = (outputs.start / PANEL, outputs.end.div_ceil(PANEL));
-        while panel < end {
-            if end - panel >= T {
-                let products = isa.int4::<R, T>(x, std::array::from_fn(|t| self.panel(panel + t)));
-                for (r, products) in products.iter().enumerate() {
-                    for (t, products) in products.iter().enumerate() {
-                        put(r, (panel + t) * PANEL, products);
-                    }
-                }
-                panel += T;
-            } else {
-                for (r, [products]) in isa.int4::<R, 1>(x, [self.panel(panel)]).iter().enumerate() {
-                    put(r, panel * PANEL, products);
-                }
-                panel += 1;
-            }
-        }
-        R
     }
 }
 

@@ -1,4 +1,4 @@
-//! Weight matrices, and the product of rows with them.
+//! Weight matrices: how they lie in memory, and how they are written and read.
 
 use std::ops::Range;
 
@@ -6,25 +6,24 @@ use half::bf16;
 
 use super::buffer::{Buffer, Parts};
 use super::int4;
-use super::isa::{GROUP, Isa, PAD, PANEL, Panel, Quantized};
-use super::rows::{Input, Rows, quantize_weights};
+use super::isa::{GROUP, Isa, PAD, PANEL, Stored, place};
+use super::rows::quantize_weights;
 use super::threads::Threads;
 use crate::{Error, Result, Tensor, WeightKind};
 
-/// A matrix, its inputs padded with zeros to a multiple of [`PAD`]: floats output after output, integers in panels of
-/// [`PANEL`] outputs.
+/// A matrix in panels of [`PANEL`] outputs, its inputs padded with zeros to a multiple of [`PAD`].
 #[derive(Debug)]
 pub struct Weight {
     pub(super) outputs: usize,
     pub(super) inputs: usize,
-    stride: usize,
-    numbers: Numbers,
+    pub(super) stride: usize,
+    pub(super) numbers: Numbers,
 }
 
 #[derive(Debug)]
-enum Numbers {
-    F32(Buffer<f32>),  // (outputs, stride)
-    Bf16(Buffer<u16>), // (outputs, stride), the bits of bf16
+pub(super) enum Numbers {
+    F32(Buffer<f32>),  // (panels, stride, PANEL)
+    Bf16(Buffer<u16>), // (panels, stride / 2, PANEL, 2), the bits of bf16
     Int8 {
         values: Buffer<i8>,  // (panels, stride / GROUP, PANEL, GROUP)
         scales: Buffer<f32>, // (panels, PANEL)
@@ -37,18 +36,16 @@ impl Weight {
     pub(super) fn new(kind: WeightKind, outputs: usize, inputs: usize) -> Result<Self> {
         let stride = inputs.next_multiple_of(PAD);
         let what = "weights";
-        let count = outputs.saturating_mul(stride);
+        let padded = outputs.next_multiple_of(PANEL);
+        let count = padded.saturating_mul(stride);
         let numbers = match kind {
             WeightKind::F32 => Numbers::F32(Buffer::new(count, what)?),
             WeightKind::Bf16 => Numbers::Bf16(Buffer::new(count, what)?),
-            WeightKind::Int8 => {
-                let padded = outputs.next_multiple_of(PANEL);
-                Numbers::Int8 {
-                    values: Buffer::new(padded.saturating_mul(stride), what)?,
-                    scales: Buffer::new(padded, what)?,
-                    sums: Buffer::new(padded, what)?,
-                }
-            }
+            WeightKind::Int8 => Numbers::Int8 {
+                values: Buffer::new(count, what)?,
+                scales: Buffer::new(padded, what)?,
+                sums: Buffer::new(padded, what)?,
+            },
             WeightKind::Int4 => Numbers::Int4(int4::Panels::new(outputs, stride)?),
         };
         Ok(Self { outputs, inputs, stride, numbers })
@@ -73,23 +70,11 @@ impl Weight {
     ) -> Result<()> {
         assert!(source.cols() == self.inputs && first + source.rows() <= self.outputs, "shape of the source");
         let (inputs, stride) = (self.inputs, self.stride);
-        let span = first * stride..(first + source.rows()) * stride;
         match &mut self.numbers {
-            Numbers::F32(numbers) => {
-                let rows = Parts::new(&mut numbers.values_mut()[span]);
-                each_row(threads, source.rows(), &|row| {
-                    // SAFETY: each row is written by one task.
-                    let out = unsafe { rows.part(row * stride..row * stride + inputs) };
-                    source.row(row, out);
-                });
-            }
+            Numbers::F32(numbers) => write_panels(threads, numbers.values_mut(), (first, stride), source),
             Numbers::Bf16(numbers) => {
-                let rows = Parts::new(&mut numbers.values_mut()[span]);
-                each_row(threads, source.rows(), &|row| {
-                    // SAFETY: each row is written by one task.
-                    let out = unsafe { rows.part(row * stride..row * stride + inputs) };
-                    write_bf16(source, row, bytemuck::cast_slice_mut(out));
-                });
+                let numbers: &mut [bf16] = bytemuck::cast_slice_mut(numbers.values_mut());
+                write_panels(threads, numbers, (first, stride), source);
             }
             Numbers::Int8 { values, scales, sums } => {
                 let outputs = first..first + source.rows();
@@ -120,13 +105,11 @@ impl Weight {
     /// Row `output` as f32: (inputs,).
     pub(super) fn row(&self, output: usize, out: &mut [f32]) {
         assert_eq!(out.len(), self.inputs, "length of the output row");
-        let range = output * self.stride..output * self.stride + self.inputs;
         match &self.numbers {
-            Numbers::F32(numbers) => out.copy_from_slice(&numbers.values()[range]),
+            Numbers::F32(numbers) => read_panel(numbers.values(), (output, self.stride), out),
             Numbers::Bf16(numbers) => {
-                for (out, bits) in out.iter_mut().zip(&numbers.values()[range]) {
-                    *out = bf16::from_bits(*bits).to_f32();
-                }
+                let numbers: &[bf16] = bytemuck::cast_slice(numbers.values());
+                read_panel(numbers, (output, self.stride), out);
             }
             Numbers::Int8 { values, scales, .. } => {
                 let scale = scales.values()[output];
@@ -188,252 +171,39 @@ impl PanelParts<'_> {
     }
 }
 
-/// Rows that one task of [`Weight::write`] converts.
-const ROWS_A_TASK: usize = 64;
-
-fn each_row(threads: &mut Threads, rows: usize, convert: &(dyn Fn(usize) + Sync)) {
-    threads.run(rows.div_ceil(ROWS_A_TASK), &|task| {
-        (task * ROWS_A_TASK..rows.min((task + 1) * ROWS_A_TASK)).for_each(convert);
-    });
-}
-
-fn write_bf16(source: &Tensor<'_>, row: usize, out: &mut [bf16]) {
-    if source.bf16_row(row, out).is_none() {
-        let mut numbers = vec![0.0; out.len()];
-        source.row(row, &mut numbers);
-        for (out, number) in out.iter_mut().zip(&numbers) {
-            *out = bf16::from_f32(*number);
-        }
-    }
-}
-
-/// Where the numbers of a product go.
-#[derive(Clone, Copy)]
-pub enum Sink<'a> {
-    /// `out = x · wᵀ + bias`
-    Store(Option<&'a [f32]>),
-    /// `out += x · wᵀ + bias`
-    Add(Option<&'a [f32]>),
-}
-
-/// Below this many multiplications, some ten microseconds, a product is done sooner by one thread than shared out.
-const WORTH_SHARING: usize = 1 << 19;
-
-/// Outputs of one tile.
-const TILE: usize = 4;
-
-/// The product of all rows of `input` with `weight`, into `out` (rows, outputs).
-pub fn multiply<I: Isa>(
-    isa: I,
+/// Converts the rows of `source` into the outputs from `first` on of `values` (panels, stride, PANEL).
+fn write_panels<W: Stored>(
     threads: &mut Threads,
-    weight: &Weight,
-    input: &Input,
-    sink: Sink<'_>,
-    out: &mut Rows,
+    values: &mut [W],
+    (first, stride): (usize, usize),
+    source: &Tensor<'_>,
 ) {
-    let rows = input.rows;
-    assert!(input.stride == weight.stride && input.kind == weight.kind(), "input of the product");
-    assert_eq!(out.width(), weight.outputs, "width of the product");
-    let work = rows * weight.outputs * weight.stride;
-    let tasks = if work < WORTH_SHARING { 1 } else { threads.count() * 8 };
-    // Whole tiles and panels a task, and no more than stay in the second-level cache while many rows pass over them.
-    let chunk = weight.outputs.div_ceil(tasks).next_multiple_of(4 * PANEL);
-    let chunk = if tasks == 1 { chunk } else { chunk.min(128) };
-    let out = Output { stride: weight.outputs, sink, parts: Parts::new(out.values_mut()) };
-    let stride = weight.stride;
-    threads.run(weight.outputs.div_ceil(chunk), &|task| {
-        let outputs = task * chunk..weight.outputs.min((task + 1) * chunk);
-        let emit = |row, output, value| {
-            // SAFETY: each output column belongs to one task.
-            unsafe { out.put(row, output, &[value]) }
-        };
-        match &weight.numbers {
-            Numbers::F32(w) => {
-                let (x, w) = (|row| input.floats(row), |output| line(w.values(), stride, output));
-                tiles(I::TILE_ROWS, rows, outputs, (&x, &w), &FloatTile(isa), &emit);
-            }
-            Numbers::Bf16(w) => {
-                let w: &[bf16] = bytemuck::cast_slice(w.values());
-                let (x, w) = (|row| input.floats(row), |output| line(w, stride, output));
-                tiles(I::TILE_ROWS, rows, outputs, (&x, &w), &Bf16Tile(isa), &emit);
-            }
-            Numbers::Int8 { values, scales, sums } => {
-                let panel = |panel: usize| Panel {
-                    values: line(values.values(), PANEL * stride, panel),
-                    scales: &scales.values().as_chunks().0[panel],
-                    sums: &sums.values().as_chunks().0[panel],
-                };
-                // SAFETY: each output column belongs to one task.
-                let emit = |row, output, values: &[f32]| unsafe { out.put(row, output, values) };
-                cover_with_panels(isa, input, outputs, &panel, &emit);
-            }
-            Numbers::Int4(panels) => {
-                // SAFETY: each output column belongs to one task.
-                let emit = |row, output, values: &[f32]| unsafe { out.put(row, output, values) };
-                panels.multiply(isa, input, outputs, &emit);
+    let end = first + source.rows();
+    let len = PANEL * stride;
+    let parts = Parts::new(values);
+    let panels = first / PANEL..end.div_ceil(PANEL);
+    threads.run(panels.len(), &|task| {
+        let panel = panels.start + task;
+        // SAFETY: each panel belongs to one task.
+        let values = unsafe { parts.part(panel * len..(panel + 1) * len) };
+        let mut row = vec![0.0; source.cols()];
+        for output in first.max(panel * PANEL)..end.min((panel + 1) * PANEL) {
+            source.row(output - first, &mut row);
+            for (k, number) in row.iter().enumerate() {
+                values[place::<W>(output, k)] = W::nearest(*number);
             }
         }
     });
 }
 
-/// Multiplies all rows with the panels of `outputs`; only the last panel may be incomplete. Rows are the outer loop, as
-/// in [`tiles`].
-fn cover_with_panels<'a, I: Isa>(
-    isa: I,
-    input: &Input,
-    outputs: Range<usize>,
-    panel: &dyn Fn(usize) -> Panel<'a>,
-    emit: &dyn Fn(usize, usize, &[f32]),
-) {
-    let mut row = 0;
-    while row < input.rows {
-        let rows = (input.rows - row).min(I::PANELS[1].0);
-        let at = (row, outputs.clone());
-        row += match (rows, if rows == 1 { I::PANELS[0].1 } else { I::PANELS[1].1 }) {
-            (4, 2) => panel_row::<I, 4, 2>(isa, input, at, panel, emit),
-            (3, 2) => panel_row::<I, 3, 2>(isa, input, at, panel, emit),
-            (2, 2) => panel_row::<I, 2, 2>(isa, input, at, panel, emit),
-            (2, _) => panel_row::<I, 2, 1>(isa, input, at, panel, emit),
-            (_, 4) => panel_row::<I, 1, 4>(isa, input, at, panel, emit),
-            _ => panel_row::<I, 1, 1>(isa, input, at, panel, emit),
-        };
+/// The first inputs of an output, as many as `out` has room for, from `values` (panels, stride, PANEL).
+fn read_panel<W: Stored>(values: &[W], (output, stride): (usize, usize), out: &mut [f32]) {
+    let panel = line(values, PANEL * stride, output / PANEL);
+    for (k, out) in out.iter_mut().enumerate() {
+        *out = panel[place::<W>(output, k)].number();
     }
-}
-
-/// `R` rows by all `outputs`, `T` panels at a time. Returns `R`.
-fn panel_row<'a, I: Isa, const R: usize, const T: usize>(
-    isa: I,
-    input: &Input,
-    (row, outputs): (usize, Range<usize>),
-    panel: &dyn Fn(usize) -> Panel<'a>,
-    emit: &dyn Fn(usize, usize, &[f32]),
-) -> usize {
-    let x: [Quantized<'_>; R] = std::array::from_fn(|r| input.quantized(row + r));
-    let put = |r: usize, output: usize, products: &[f32; PANEL]| {
-        let count = PANEL.min(outputs.end - output);
-        emit(row + r, output, &products[..count]);
-    };
-    let mut output = outputs.start;
-    while output < outputs.end {
-        let first = output / PANEL;
-        if outputs.end.div_ceil(PANEL) - first >= T {
-            for (r, products) in
-                isa.panels::<R, T>(x, std::array::from_fn(|t| panel(first + t))).iter().enumerate()
-            {
-                for (t, products) in products.iter().enumerate() {
-                    put(r, output + t * PANEL, products);
-                }
-            }
-            output += T * PANEL;
-        } else {
-            for (r, [products]) in isa.panels::<R, 1>(x, [panel(first)]).iter().enumerate() {
-                put(r, output, products);
-            }
-            output += PANEL;
-        }
-    }
-    R
 }
 
 fn line<T>(numbers: &[T], stride: usize, row: usize) -> &[T] {
     &numbers[row * stride..(row + 1) * stride]
-}
-
-struct Output<'a> {
-    stride: usize,
-    sink: Sink<'a>,
-    parts: Parts<'a, f32>, // (rows, stride)
-}
-
-impl Output<'_> {
-    /// Takes the products of the outputs from `output` on.
-    ///
-    /// # Safety
-    /// Only one thread at a time may write these outputs of this row.
-    #[inline(always)]
-    unsafe fn put(&self, row: usize, output: usize, products: &[f32]) {
-        let at = row * self.stride + output;
-        // SAFETY: the caller keeps others away from these numbers.
-        let out = unsafe { self.parts.part(at..at + products.len()) };
-        let (Sink::Store(bias) | Sink::Add(bias)) = self.sink;
-        for (index, (out, product)) in out.iter_mut().zip(products).enumerate() {
-            let value = bias.map_or(*product, |bias| product + bias[output + index]);
-            *out = if matches!(self.sink, Sink::Add(_)) { *out + value } else { value };
-        }
-    }
-}
-
-/// The numbers of one row.
-type Line<'a, T> = dyn Fn(usize) -> &'a [T] + 'a;
-
-/// The sums of one tile of rows by outputs.
-trait Tile<X, W, S> {
-    fn sums<const R: usize, const N: usize>(&self, x: [&[X]; R], w: [&[W]; N]) -> [[S; N]; R];
-}
-
-struct FloatTile<I>(I);
-struct Bf16Tile<I>(I);
-
-impl<I: Isa> Tile<f32, f32, f32> for FloatTile<I> {
-    fn sums<const R: usize, const N: usize>(&self, x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R] {
-        self.0.dots_f32(x, w)
-    }
-}
-
-impl<I: Isa> Tile<f32, bf16, f32> for Bf16Tile<I> {
-    fn sums<const R: usize, const N: usize>(&self, x: [&[f32]; R], w: [&[bf16]; N]) -> [[f32; N]; R] {
-        self.0.dots_bf16(x, w)
-    }
-}
-
-/// Covers rows × outputs with tiles. Rows are the outer loop: a few of them stay in the first-level cache while the
-/// weights of all `outputs` stream past from the second.
-fn tiles<'a, X: 'a, W: 'a, S: Copy>(
-    tile_rows: usize,
-    rows: usize,
-    outputs: Range<usize>,
-    (x, w): (&Line<'a, X>, &Line<'a, W>),
-    tile: &impl Tile<X, W, S>,
-    emit: &impl Fn(usize, usize, S),
-) {
-    let mut row = 0;
-    while row < rows {
-        row += match rows - row {
-            left if left >= 4 && tile_rows == 4 => {
-                tile_row::<4, _, _, _>(row, outputs.clone(), (x, w), tile, emit)
-            }
-            left if left >= 2 => tile_row::<2, _, _, _>(row, outputs.clone(), (x, w), tile, emit),
-            _ => tile_row::<1, _, _, _>(row, outputs.clone(), (x, w), tile, emit),
-        };
-    }
-}
-
-/// `R` rows by all `outputs`. Returns `R`.
-fn tile_row<'a, const R: usize, X: 'a, W: 'a, S: Copy>(
-    row: usize,
-    outputs: Range<usize>,
-    (x, w): (&Line<'a, X>, &Line<'a, W>),
-    tile: &impl Tile<X, W, S>,
-    emit: &impl Fn(usize, usize, S),
-) -> usize {
-    let lines: [&[X]; R] = std::array::from_fn(|r| x(row + r));
-    let mut output = outputs.start;
-    while output < outputs.end {
-        if outputs.end - output >= TILE {
-            let sums = tile.sums::<R, TILE>(lines, std::array::from_fn(|n| w(output + n)));
-            for (r, sums) in sums.iter().enumerate() {
-                for (n, sum) in sums.iter().enumerate() {
-                    emit(row + r, output + n, *sum);
-                }
-            }
-            output += TILE;
-        } else {
-            let sums = tile.sums::<R, 1>(lines, [w(output)]);
-            for (r, [sum]) in sums.iter().enumerate() {
-                emit(row + r, output, *sum);
-            }
-            output += 1;
-        }
-    }
-    R
 }

@@ -5,21 +5,25 @@ use crate::{Attend, Backend, Best, CacheShape, Gated, Head, Project, Qkv, Result
 mod attention;
 mod bandwidth;
 mod buffer;
+mod cache;
+mod input;
 mod int4;
 pub mod isa;
 mod matrix;
+mod product;
 mod rows;
 mod threads;
 
-pub use attention::State;
 pub use bandwidth::read_bandwidth;
+pub use cache::State;
 pub use isa::Isa;
 pub use matrix::Weight;
 pub use rows::Rows;
 
 use buffer::Parts;
-use matrix::{Sink, multiply};
-use rows::Input;
+use input::Input;
+use isa::PANEL;
+use product::{Sink, multiply};
 use threads::Threads;
 
 /// A processor with the instruction set `I`.
@@ -100,17 +104,21 @@ impl<I: Isa> Cpu<I> {
             }
             q.copy_from_slice(&out[..queries]);
         });
-        for row in 0..step.rows() {
-            let (keys, values) = self.output.row(row)[queries..].split_at(kv_width);
-            let table = &step.tables[step.slots[row] as usize];
-            state.store(args.layer, table, step.positions[row] as usize, keys, values);
-        }
+        let output = &self.output;
+        let keys_and_values = |row| &output.row(row)[queries..];
+        state.store(isa, &mut self.threads, args.layer, step, &keys_and_values);
         Ok(())
     }
 
     fn try_gated(&mut self, args: &Gated<'_, Self>, step: &Step, x: &Rows, h: &mut Rows) -> Result<()> {
         assert_eq!(args.weight.outputs, 2 * h.width(), "outputs of gate and up");
         self.normalize(args.weight, &args.norm, x, (step.rows(), &|row| row))?;
+        if h.width().is_multiple_of(PANEL) {
+            let sink = Sink::Gate(args.activation);
+            multiply(self.isa, &mut self.threads, args.weight, &self.input, sink, h);
+            return Ok(());
+        }
+        // A gate and its partner stand in different lanes: the whole product first.
         self.output.reshape(step.rows(), args.weight.outputs)?;
         multiply(self.isa, &mut self.threads, args.weight, &self.input, Sink::Store(None), &mut self.output);
         let (isa, inner, out) = (self.isa, h.width(), &self.output);

@@ -1,13 +1,9 @@
 //! Rows of activations, and what is done to one row at a time.
 
-use super::buffer::{Buffer, Parts};
-use super::int4;
-use super::isa::int4::Signed;
-use super::isa::{Isa, PAD, Quantized};
-use super::threads::Threads;
-use crate::int4::GROUP;
+use super::buffer::Buffer;
+use super::isa::Isa;
 use crate::int8::{ACTIVATION_MAX, SMALLEST, WEIGHT_MAX, largest};
-use crate::{Activation, Best, Result, Rotation, WeightKind, reference};
+use crate::{Activation, Best, Result, Rotation, reference};
 
 /// Activations in f32: (rows, width).
 #[derive(Debug)]
@@ -50,121 +46,6 @@ impl Rows {
     }
 }
 
-/// The left side of a product, in the form that the kind of its weight wants: each row padded with zeros to a
-/// multiple of [`PAD`], and quantised as `crate::int8` says where the weight is.
-#[derive(Debug)]
-pub struct Input {
-    pub kind: WeightKind,
-    pub rows: usize,
-    pub stride: usize,
-    floats: Buffer<f32>,  // (rows, stride)
-    shorts: Buffer<i16>,  // (rows, stride)
-    planes: Buffer<u8>,   // (rows, high | low, stride), where the product takes planes
-    offsets: Buffer<i32>, // (rows, groups), for 4-bit weights
-    scales: Buffer<f32>,  // (rows,)
-}
-
-/// Rows that one task prepares.
-const ROWS_A_TASK: usize = 4;
-
-impl Input {
-    pub fn new() -> Result<Self> {
-        Ok(Self {
-            kind: WeightKind::F32,
-            rows: 0,
-            stride: 0,
-            floats: Buffer::new(0, "")?,
-            shorts: Buffer::new(0, "")?,
-            planes: Buffer::new(0, "")?,
-            offsets: Buffer::new(0, "")?,
-            scales: Buffer::new(0, "")?,
-        })
-    }
-
-    pub fn floats(&self, row: usize) -> &[f32] {
-        &self.floats.values()[row * self.stride..(row + 1) * self.stride]
-    }
-
-    /// A quantised row.
-    pub fn quantized(&self, row: usize) -> Quantized<'_> {
-        let shorts = &self.shorts.values()[row * self.stride..(row + 1) * self.stride];
-        let planes = self.planes.values().get(2 * row * self.stride..2 * (row + 1) * self.stride);
-        let (high, low) = planes.unwrap_or_default().split_at(if planes.is_some() { self.stride } else { 0 });
-        Quantized { shorts, high, low, scale: self.scales.values()[row] }
-    }
-
-    /// A row quantised for 4-bit weights.
-    pub fn signed(&self, row: usize) -> Signed<'_> {
-        let planes: &[i8] = bytemuck::cast_slice(&self.planes.values()[2 * row * self.stride..]);
-        let groups = self.stride / GROUP;
-        Signed {
-            high: &planes[..self.stride],
-            low: &planes[self.stride..2 * self.stride],
-            offsets: &self.offsets.values()[row * groups..(row + 1) * groups],
-            scale: self.scales.values()[row],
-        }
-    }
-
-    /// Fills this with `rows` rows that `write(row, out)` computes, `out` being (width,).
-    pub fn prepare<I: Isa>(
-        &mut self,
-        isa: I,
-        threads: &mut Threads,
-        kind: WeightKind,
-        (rows, width): (usize, usize),
-        write: &(dyn Fn(usize, &mut [f32]) + Sync),
-    ) -> Result<()> {
-        let stride = width.next_multiple_of(PAD);
-        (self.kind, self.rows, self.stride) = (kind, rows, stride);
-        let short = matches!(kind, WeightKind::Int8 | WeightKind::Int4);
-        let (signed, groups) = (kind == WeightKind::Int4, stride / GROUP);
-        grow(&mut self.floats, rows * stride)?;
-        grow(&mut self.shorts, if short { rows * stride } else { 0 })?;
-        let with_planes = signed || (short && I::PLANES);
-        grow(&mut self.planes, if with_planes { 2 * rows * stride } else { 0 })?;
-        grow(&mut self.offsets, if signed { rows * groups } else { 0 })?;
-        grow(&mut self.scales, if short { rows } else { 0 })?;
-        let floats = Parts::new(self.floats.values_mut());
-        let shorts = Parts::new(self.shorts.values_mut());
-        let planes = Parts::new(self.planes.values_mut());
-        let offsets = Parts::new(self.offsets.values_mut());
-        let scales = Parts::new(self.scales.values_mut());
-        threads.run(rows.div_ceil(ROWS_A_TASK), &|task| {
-            for row in task * ROWS_A_TASK..rows.min((task + 1) * ROWS_A_TASK) {
-                let range = row * stride..(row + 1) * stride;
-                // SAFETY: each row belongs to one task.
-                let out = unsafe { floats.part(range.clone()) };
-                write(row, &mut out[..width]);
-                out[width..].fill(0.0);
-                if short {
-                    // SAFETY: each row belongs to one task.
-                    let (q, scale) = unsafe { (shorts.part(range), scales.part(row..row + 1)) };
-                    scale[0] = quantize(isa, out, q);
-                    if with_planes {
-                        // SAFETY: each row belongs to one task.
-                        let planes = unsafe { planes.part(2 * row * stride..2 * (row + 1) * stride) };
-                        if signed {
-                            // SAFETY: each row belongs to one task.
-                            let offsets = unsafe { offsets.part(row * groups..(row + 1) * groups) };
-                            int4::split(isa, q, bytemuck::cast_slice_mut(planes), offsets);
-                        } else {
-                            split(isa, q, planes);
-                        }
-                    }
-                }
-            }
-        });
-        Ok(())
-    }
-}
-
-fn grow<T: bytemuck::Pod>(buffer: &mut Buffer<T>, len: usize) -> Result<()> {
-    if buffer.values().len() < len {
-        *buffer = Buffer::new(len, "activations")?;
-    }
-    Ok(())
-}
-
 /// As [`crate::int8::quantize_activations`], to the bit.
 pub fn quantize<I: Isa>(isa: I, x: &[f32], q: &mut [i16]) -> f32 {
     let max = isa.run(|| largest(x));
@@ -179,18 +60,6 @@ pub fn quantize<I: Isa>(isa: I, x: &[f32], q: &mut [i16]) -> f32 {
         }
     });
     max / ACTIVATION_MAX
-}
-
-/// The planes of a quantised row: all high bytes plus 128, then all low bytes plus 128.
-fn split<I: Isa>(isa: I, q: &[i16], planes: &mut [u8]) {
-    let (high, low) = planes.split_at_mut(q.len());
-    isa.run(|| {
-        for ((high, low), q) in high.iter_mut().zip(low).zip(q) {
-            // The nearest multiple of 256, so that what is left fits a signed byte.
-            *high = (((q + 128) >> 8) + 128) as u8;
-            *low = (q + 128) as u8;
-        }
-    });
 }
 
 /// As [`crate::int8::quantize_weights`], to the bit.
@@ -278,10 +147,16 @@ pub fn rotate<I: Isa>(isa: I, head: &mut [f32], rotation: &Rotation, row: usize)
 pub fn gate<I: Isa>(isa: I, activation: Activation, gate: &[f32], up: &[f32], out: &mut [f32]) {
     let terms = out.iter_mut().zip(gate).zip(up);
     if activation == Activation::Silu {
-        isa.run(|| terms.for_each(|((out, gate), up)| *out = gate / (1.0 + exp::<I>(-gate)) * up));
+        isa.run(|| terms.for_each(|((out, gate), up)| *out = silu::<I>(*gate) * up));
     } else {
         terms.for_each(|((out, gate), up)| *out = activation.apply(*gate) * up);
     }
+}
+
+/// `x · sigmoid(x)`
+#[inline(always)]
+fn silu<I: Isa>(x: f32) -> f32 {
+    x / (1.0 + exp::<I>(-x))
 }
 
 /// The largest logit, the lowest index of equals, NaN where any is: as the reference's, a piece at a time, of which
@@ -400,17 +275,6 @@ mod tests {
                 assert_eq!(a, b, "scale {scale}, fault {fault:?}");
                 assert!(a.is_none() || ours == right, "scale {scale}, fault {fault:?}");
             }
-        }
-    }
-
-    #[test]
-    fn planes_put_every_activation_together_again() {
-        let q: Vec<i16> = (-32_512..=32_512).collect();
-        let mut planes = vec![0; 2 * q.len()];
-        split(Scalar, &q, &mut planes);
-        let (high, low) = planes.split_at(q.len());
-        for ((high, low), q) in high.iter().zip(low).zip(&q) {
-            assert_eq!(256 * (i32::from(*high) - 128) + i32::from(*low) - 128, i32::from(*q));
         }
     }
 

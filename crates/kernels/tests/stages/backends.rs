@@ -5,6 +5,7 @@ use whin_kernels::cpu::isa::scalar::Scalar;
 use whin_kernels::cpu::{Cpu, Isa};
 use whin_kernels::reference::Reference;
 
+use crate::bounds::{Bounded, PAIR, with_loss};
 use crate::cases::Case;
 use crate::compare::{compare, same};
 
@@ -13,6 +14,8 @@ pub struct Cpus {
     scalar: Vec<Cpu<Scalar>>,
     #[cfg(target_arch = "x86_64")]
     avx2: Vec<Cpu<whin_kernels::cpu::isa::avx2::Avx2>>,
+    #[cfg(target_arch = "x86_64")]
+    amx: Vec<Cpu<whin_kernels::cpu::isa::amx::Amx>>,
     #[cfg(target_arch = "x86_64")]
     avxvnni: Vec<Cpu<whin_kernels::cpu::isa::avxvnni::AvxVnni>>,
     #[cfg(target_arch = "x86_64")]
@@ -25,11 +28,21 @@ pub struct Cpus {
     i8mm: Vec<Cpu<whin_kernels::cpu::isa::i8mm::I8mm>>,
 }
 
+/// How float products are computed: all instruction sets with the same arithmetic must agree to the bit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arithmetic {
+    /// By multiplication and addition.
+    Plain,
+    /// By fused multiply-add.
+    Fused,
+    /// With bf16 in pairs of bf16, else fused.
+    Pairs,
+}
+
 /// What one backend made of a case.
 pub struct Answer {
     pub backend: String,
-    /// Whether the instruction set has fused multiply-add: all that have must agree to the bit.
-    pub fused: bool,
+    pub arithmetic: Arithmetic,
     pub values: Vec<f32>,
 }
 
@@ -39,6 +52,8 @@ impl Cpus {
             scalar: pools(),
             #[cfg(target_arch = "x86_64")]
             avx2: pools(),
+            #[cfg(target_arch = "x86_64")]
+            amx: pools(),
             #[cfg(target_arch = "x86_64")]
             avxvnni: pools(),
             #[cfg(target_arch = "x86_64")]
@@ -58,6 +73,7 @@ impl Cpus {
         #[cfg(target_arch = "x86_64")]
         {
             answers.extend(ask(&mut self.avx2, case));
+            answers.extend(ask(&mut self.amx, case));
             answers.extend(ask(&mut self.avxvnni, case));
             answers.extend(ask(&mut self.avx512, case));
         }
@@ -71,7 +87,7 @@ impl Cpus {
     }
 
     /// Demands of every backend: close to the reference, the reference itself close to the exact result, and the same
-    /// bits again, with any number of threads, and on every instruction set with fused multiply-add; where the case is
+    /// bits again, with any number of threads, and on every instruction set with the same arithmetic; where the case is
     /// exact, the bits of the reference. Returns the answers for more demands.
     pub fn check(&mut self, case: &impl Case) -> Vec<Answer> {
         let name = case.name();
@@ -86,17 +102,22 @@ impl Cpus {
             .collect();
         compare(&want, &right, &rounded).unwrap_or_else(|why| panic!("{name}: reference: {why}"));
         // The reference and the backend may err in opposite directions.
-        let tolerances: Vec<f64> = bounds.errors.iter().map(|e| 2.0 * e).collect();
+        let twice = |bounds: &Bounded| bounds.errors.iter().map(|e| 2.0 * e).collect::<Vec<f64>>();
+        let tolerances = twice(&bounds);
         let answers = self.answers(case);
+        let pairs = answers.iter().any(|answer| answer.arithmetic == Arithmetic::Pairs);
+        let looser = pairs.then(|| twice(&with_loss(PAIR, || case.bounds())));
         for (answer, again) in answers.iter().zip(self.answers(case)) {
-            let Answer { backend, fused, values } = answer;
+            let Answer { backend, arithmetic, values } = answer;
             same(&again.values, values).unwrap_or_else(|why| panic!("{name}: {backend} again: {why}"));
             if case.exact() {
                 same(values, &want).unwrap_or_else(|why| panic!("{name}: {backend}: {why}"));
             } else {
-                compare(values, &want, &tolerances).unwrap_or_else(|why| panic!("{name}: {backend}: {why}"));
+                let paired = *arithmetic == Arithmetic::Pairs;
+                let tolerances = looser.as_ref().filter(|_| paired).unwrap_or(&tolerances);
+                compare(values, &want, tolerances).unwrap_or_else(|why| panic!("{name}: {backend}: {why}"));
             }
-            let first = answers.iter().find(|a| a.fused == *fused).expect("at least this one");
+            let first = answers.iter().find(|a| a.arithmetic == *arithmetic).expect("at least this one");
             same(values, &first.values)
                 .unwrap_or_else(|why| panic!("{name}: {backend} and {}: {why}", first.backend));
         }
@@ -112,7 +133,11 @@ fn pools<I: Isa>() -> Vec<Cpu<I>> {
 }
 
 fn ask<I: Isa>(cpus: &mut [Cpu<I>], case: &impl Case) -> Vec<Answer> {
-    let answer =
-        |cpu: &mut Cpu<I>| Answer { values: case.run(cpu, true), backend: cpu.name(), fused: I::FMA };
+    let arithmetic = match (I::BF16_PAIRS, I::FMA) {
+        (true, _) => Arithmetic::Pairs,
+        (_, true) => Arithmetic::Fused,
+        (_, false) => Arithmetic::Plain,
+    };
+    let answer = |cpu: &mut Cpu<I>| Answer { values: case.run(cpu, true), backend: cpu.name(), arithmetic };
     cpus.iter_mut().map(answer).collect()
 }

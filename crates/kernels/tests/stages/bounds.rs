@@ -2,8 +2,8 @@
 //!
 //! `U` is the unit roundoff of f32, 2⁻²⁴: one rounding changes a number by at most that share of it.
 //!
-//! - A sum of `K` products in sixteen lanes rounds each product once, adds at most `K / 16` times in a lane and four
-//!   times across lanes: `|error| ≤ (K / 16 + 8) · U · Σ |x| |w|`, and an error `e` of `x` adds `Σ e |w|`.
+//! - A sum of `K` products rounds each product once, is added up in spans of 128 terms, and then over the spans:
+//!   `|error| ≤ (min(K, 128) + K / 128 + 4) · U · Σ |x| |w|`, and an error `e` of `x` adds `Σ e |w|`.
 //! - An 8-bit product is exact in its integers. It differs where an error of `x` carries a number over the border
 //!   between two integers, by one quantum times that weight: `|error| ≤ scale · Σ(near a border) |w|`, besides the
 //!   relative error of the scale. Without an error of `x` backends agree to the bit, which tests demand apart.
@@ -11,8 +11,10 @@
 //!   once each and added one after the other: `(groups + 2) · U · scale · Σ |S · d|`.
 //! - All else follows by the chain rule from the formulas of the stages; every function says its own.
 
+use std::cell::Cell;
+
 use half::bf16;
-use whin_kernels::{Activation, WeightKind, int4, int8};
+use whin_kernels::{Activation, KvKind, WeightKind, int4, int8};
 
 use crate::cases::Matrix;
 
@@ -20,6 +22,22 @@ use crate::cases::Matrix;
 pub const U: f64 = 1.0 / (1 << 24) as f64;
 /// What the loss of bits near the smallest f32 can cost one operation.
 const TINY: f64 = 1e-44;
+
+/// What a bf16 and another for what it lacks may miss of a number: half a step of the second, 2⁻¹⁸, and as much again for
+/// numbers that are cut off rather than rounded.
+pub const PAIR: f64 = 1.0 / (1 << 17) as f64;
+
+thread_local! {
+    static LOSS: Cell<f64> = const { Cell::new(0.0) };
+}
+
+/// What `bounds` finds for a backend whose float products may miss the share `loss` of each activation.
+pub fn with_loss<T>(loss: f64, bounds: impl FnOnce() -> T) -> T {
+    LOSS.set(loss);
+    let found = bounds();
+    LOSS.set(0.0);
+    found
+}
 
 /// Numbers and the largest error each may have.
 #[derive(Clone, Debug, Default)]
@@ -102,7 +120,12 @@ fn float_product(w: impl Iterator<Item = f64>, x: &Bounded) -> (f64, f64) {
         carried += e * w.abs();
     }
     let count = x.len() as f64;
-    (sum, 1.001 * (carried + (count / 16.0 + 8.0) * U * size) + count * TINY)
+    (sum, 1.001 * (carried + (sum_roundings(count) * U + LOSS.get()) * size) + count * TINY)
+}
+
+/// How often a number is rounded on its way through a sum of `count` products.
+fn sum_roundings(count: f64) -> f64 {
+    count.min(128.0) + count / 128.0 + 4.0
 }
 
 /// Activations as integers, each with how many integers it may be off.
@@ -190,6 +213,38 @@ pub fn rotate(x: &mut Bounded, cos: &[f32], sin: &[f32]) {
     }
 }
 
+/// A key or value as it is stored. In bf16 it differs only where its error carries it over the border between two
+/// numbers.
+pub fn stored(kind: KvKind, x: Bounded) -> Bounded {
+    match kind {
+        KvKind::F32 => x,
+        KvKind::Bf16 => Bounded::collect(x.pairs().map(|(v, e)| {
+            let [low, value, high] =
+                [v - 1.001 * e, v, v + 1.001 * e].map(|x| bf16::from_f32(x as f32).to_f64());
+            (value, (high - value).max(value - low))
+        })),
+        KvKind::Int8 => in_steps(&x, f64::from(int8::WEIGHT_MAX)),
+    }
+}
+
+/// A row that is rounded to whole multiples of its largest number / `steps`. Where an error carries a number over the
+/// border between two of them, it differs by one.
+fn in_steps(x: &Bounded, steps: f64) -> Bounded {
+    let max = x.values.iter().fold(0.0_f64, |max, v| max.max(v.abs()));
+    if max < f64::from(int8::SMALLEST) {
+        return Bounded { values: vec![0.0; x.len()], errors: vec![0.0; x.len()] };
+    }
+    let scale = max / steps;
+    let off = x.errors.iter().fold(0.0_f64, |max, e| max.max(*e)) / max + 3.0 * U;
+    Bounded::collect(x.pairs().map(|(v, e)| {
+        let exact = v / scale;
+        let whole = exact.round_ties_even();
+        let (error, border) = (e / scale + exact.abs() * (off + 4.0 * U), 0.5 - (exact - whole).abs());
+        let flip = if error < border { 0.0 } else { 1.0 + (error - border).floor() };
+        (whole * scale, (whole.abs() * (off + 8.0 * U) + 1.001 * flip) * scale + TINY)
+    }))
+}
+
 /// `h = a(g) · u`: an error of `g` counts as often as the function is steep, and the function itself may be off by some
 /// roundings of its value and, where it is a difference of close numbers, of its argument.
 pub fn gate(activation: Activation, gate: &Bounded, up: &Bounded) -> Bounded {
@@ -241,10 +296,28 @@ fn activate(activation: Activation, x: f64) -> f64 {
 /// Softmax attention of one query over keys and values: `y = Σ p v / Σ p` with `p = e^(s − max)`, `s = scale · q · k`.
 ///
 /// An error `d` of a score changes its `p` by a factor within `e^±d`; so does rounding `s − max`. Each block adds one
-/// more exponential (the rescaling), each of at most 6 · U. With `r` the relative error of every `p` so found, `y` is off
-/// by `Σ p |v|` (the weights summing to one) times `(1 + r) / (1 − r) − 1`, and by the rounding of the sums.
-pub fn attend(query: &Bounded, keys: &[&Bounded], values: &[&Bounded], scale: f32, blocks: usize) -> Bounded {
+/// more exponential (the rescaling), and so does each span of eight blocks, each of at most 6 · U. With `r` the relative
+/// error of every `p` so found, `y` is off by `Σ p |v|` (the weights summing to one) times `(1 + r) / (1 − r) − 1`, and
+/// by the rounding of the sums: of 64 terms in a block, two more for each block and three for each span.
+///
+/// Where keys and values are quantised, so are the query and the weights of each block: each weight times the scale of
+/// its value is off by half of the largest such product / 32,512, and a tenth more for the errors of both.
+pub fn attend(
+    kind: KvKind,
+    query: &Bounded,
+    (keys, values): (&[&Bounded], &[&Bounded]),
+    scale: f32,
+    blocks: usize,
+) -> Bounded {
+    let rounded;
+    let query = if kind == KvKind::Int8 {
+        rounded = in_steps(query, f64::from(int8::ACTIVATION_MAX));
+        &rounded
+    } else {
+        query
+    };
     let scale = f64::from(scale);
+    let (blocks, spans) = (blocks as f64, (blocks / 8 + 2) as f64);
     let scores: Vec<(f64, f64)> = keys
         .iter()
         .map(|key| {
@@ -254,7 +327,7 @@ pub fn attend(query: &Bounded, keys: &[&Bounded], values: &[&Bounded], scale: f3
                 size += (q * k).abs();
                 carried += q.abs() * ek + k.abs() * eq + eq * ek;
             }
-            let rounding = (query.len() as f64 / 16.0 + 8.0) * U * size;
+            let rounding = (sum_roundings(query.len() as f64) * U + LOSS.get()) * size;
             (sum * scale, 1.001 * scale.abs() * (carried + rounding) + 2.0 * U * (sum * scale).abs() + TINY)
         })
         .collect();
@@ -263,15 +336,25 @@ pub fn attend(query: &Bounded, keys: &[&Bounded], values: &[&Bounded], scale: f3
     let off = scores.iter().fold(0.0_f64, |max, s| max.max(s.1));
     // Below e^-87 a weight counts as zero, so rounding the distance to the largest score matters no further than that.
     let distance = (max - min).min(90.0) + 2.0 * off;
-    let r = (off + 2.0 * distance * U).exp_m1() + 6.0 * U * (blocks as f64 + 2.0);
+    let r = (off + 2.0 * distance * U).exp_m1() + 6.0 * U * (blocks + spans + 2.0);
     assert!(r < 0.1, "scores too uncertain for a test: {r}");
     let powers: Vec<f64> = scores.iter().map(|s| (s.0 - max).exp()).collect();
     let total: f64 = powers.iter().sum();
-    let share = (1.0 + r) / (1.0 - r) - 1.0 + (keys.len() as f64 + 2.0 * blocks as f64 + 24.0) * U;
+    let scales: Vec<f64> = values
+        .iter()
+        .map(|value| {
+            value.values.iter().fold(0.0_f64, |max, v| max.max(v.abs())) / f64::from(int8::WEIGHT_MAX)
+        })
+        .collect();
+    let largest = powers.iter().zip(&scales).fold(0.0_f64, |max, (p, scale)| max.max(p * scale));
+    let half = if kind == KvKind::Int8 { 0.55 * largest / f64::from(int8::ACTIVATION_MAX) } else { 0.0 };
+    let share = LOSS.get() + (1.0 + r) / (1.0 - r) - 1.0
+        + ((keys.len() as f64).min(64.0) + 2.0 * blocks + 3.0 * spans + 24.0) * U;
     Bounded::collect((0..query.len()).map(|i| {
         let (mut sum, mut size, mut carried, mut largest) = (0.0, 0.0, 0.0, 0.0_f64);
-        for (p, value) in powers.iter().zip(values) {
+        for ((p, value), scale) in powers.iter().zip(values).zip(&scales) {
             let (v, e) = (value.values[i], value.errors[i]);
+            carried += if half > 0.0 && *scale > 0.0 { half * (v.abs() + e) / scale } else { 0.0 };
             sum += p * v;
             size += p * v.abs();
             carried += p * e;

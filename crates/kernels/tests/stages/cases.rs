@@ -1,8 +1,8 @@
 //! What is computed: a stage with a shape, options and numbers, for any backend.
 
 use whin_kernels::{
-    Activation, Attend, BLOCK, Backend, CacheShape, Dtype, Gated, Head, Project, Qkv, RmsNorm, Rotation,
-    Step, Tensor, WeightKind, int4,
+    Activation, Attend, BLOCK, Backend, CacheShape, Dtype, Gated, Head, KvKind, Project, Qkv, RmsNorm,
+    Rotation, Step, Tensor, WeightKind, int4,
 };
 
 use crate::bounds::{self, Bounded};
@@ -220,6 +220,7 @@ impl Case for Product {
 /// `qkv` and `attend` over whole sequences, cut into steps in some way.
 #[derive(Clone, Debug)]
 pub struct Attention {
+    pub kv: KvKind,
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
@@ -257,6 +258,7 @@ pub enum Cut {
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub kind: WeightKind,
+    pub kv: KvKind,
     pub width: usize,
     pub heads: (usize, usize),
     pub head_dim: usize,
@@ -269,11 +271,12 @@ pub struct Shape {
 
 impl Attention {
     pub fn new(shape: Shape, lengths: &[usize], cut: Cut) -> Self {
-        let Shape { kind, width, heads: (heads, kv_heads), head_dim, pairs, window, bias, norms, seed } =
+        let Shape { kind, kv, width, heads: (heads, kv_heads), head_dim, pairs, window, bias, norms, seed } =
             shape;
         let outputs = (heads + 2 * kv_heads) * head_dim;
         let near_one = |seed, count| uniform(seed, count).iter().map(|w| 1.0 + 0.5 * w).collect::<Vec<_>>();
         Self {
+            kv,
             heads,
             kv_heads,
             head_dim,
@@ -393,8 +396,9 @@ impl Attention {
 impl Case for Attention {
     fn name(&self) -> String {
         format!(
-            "attention {:?}: {} ({} inputs), {}/{} heads of {}, {} pairs, window {:?}, bias {}, norms {}, lengths {:?}",
+            "attention {:?} in {}: {} ({} inputs), {}/{} heads of {}, {} pairs, window {:?}, bias {}, norms {}, lengths {:?}",
             self.cut,
+            self.kv.name(),
             self.matrix.kind.name(),
             self.width(),
             self.heads,
@@ -426,7 +430,7 @@ impl Case for Attention {
             rotation: 1,
         };
         let layers = vec![(self.kv_heads + 1, 6), (self.kv_heads, self.head_dim), (1, 20)];
-        let mut state = backend.state(&CacheShape { layers }).expect("memory");
+        let mut state = backend.state(&CacheShape { kind: self.kv, layers }).expect("memory");
         let (tables, blocks) = self.tables();
         backend.grow(&mut state, blocks).expect("memory");
 
@@ -471,7 +475,7 @@ impl Case for Attention {
                         rows[first..=position].iter().map(|r| &r[value - self.kv_heads]).collect();
                     let values: Vec<&Bounded> = rows[first..=position].iter().map(|r| &r[value]).collect();
                     let blocks = keys.len() / BLOCK + 2;
-                    attended.extend(&bounds::attend(query, &keys, &values, self.scale, blocks));
+                    attended.extend(&bounds::attend(self.kv, query, (&keys, &values), self.scale, blocks));
                 }
                 (0..self.heads).for_each(|head| all.extend(&row[head]));
                 (0..self.heads).for_each(|head| all.extend(&row[value_of(head)]));
@@ -506,7 +510,7 @@ impl Attention {
         results
     }
 
-    /// Query, key and value heads of one position.
+    /// Query, key and value heads of one position, the latter two as they are stored.
     fn bounded_heads(&self, slot: usize, position: usize) -> Vec<Bounded> {
         let row = &self.sequences[slot][position * self.width()..][..self.width()];
         let mut out =
@@ -527,7 +531,7 @@ impl Attention {
                 }
                 bounds::rotate(&mut head, &rotation.cos, &rotation.sin);
             }
-            head
+            if index < self.heads { head } else { bounds::stored(self.kv, head) }
         };
         (0..self.heads + 2 * self.kv_heads).map(head).collect()
     }

@@ -15,11 +15,12 @@ use compare::{compare, same};
 use whin_kernels::cpu::Cpu;
 use whin_kernels::cpu::isa::scalar::Scalar;
 use whin_kernels::reference::Reference;
-use whin_kernels::{Activation, Backend, Best, WeightKind};
+use whin_kernels::{Activation, Backend, Best, KvKind, WeightKind};
 
 const KINDS: [WeightKind; 4] = [WeightKind::F32, WeightKind::Bf16, WeightKind::Int8, WeightKind::Int4];
+const KVS: [KvKind; 3] = [KvKind::F32, KvKind::Bf16, KvKind::Int8];
 const WIDTHS: [usize; 7] = [1, 5, 36, 64, 100, 320, 1024];
-const ROWS: [usize; 7] = [1, 2, 3, 4, 5, 17, 64];
+const ROWS: [usize; 8] = [1, 2, 3, 4, 5, 17, 33, 64];
 const ACTIVATIONS: [Activation; 16] = [
     Activation::Silu,
     Activation::Gelu,
@@ -199,7 +200,10 @@ fn argmax() {
         check(Cpu::<Scalar>::new(threads).unwrap(), &x, &ids);
         #[cfg(target_arch = "x86_64")]
         {
-            use whin_kernels::cpu::isa::{Isa, avx2::Avx2, avx512::Avx512, avxvnni::AvxVnni};
+            use whin_kernels::cpu::isa::{Isa, amx::Amx, avx2::Avx2, avx512::Avx512, avxvnni::AvxVnni};
+            if Amx::detect().is_some() {
+                check(Cpu::<Amx>::new(threads).unwrap(), &x, &ids);
+            }
             if Avx2::detect().is_some() {
                 check(Cpu::<Avx2>::new(threads).unwrap(), &x, &ids);
             }
@@ -245,6 +249,7 @@ fn attention() {
                 }
                 let shape = Shape {
                     kind,
+                    kv: KVS[(seed / 4 + seed) % KVS.len()],
                     width: WIDTHS[1 + seed % 5],
                     heads,
                     head_dim,
@@ -256,7 +261,7 @@ fn attention() {
                 };
                 let small = heads.0 * head_dim <= 128;
                 let lengths: &[usize] = if small { &[130, 1, 64, 67] } else { &[70, 3] };
-                check_cuts(&mut cpus, shape, lengths, ROWS[seed % 7]);
+                check_cuts(&mut cpus, shape, lengths, ROWS[seed % 8]);
             }
         }
     }
@@ -285,6 +290,36 @@ fn check_cuts(cpus: &mut Cpus, shape: Shape, lengths: &[usize], rows: usize) {
 }
 
 #[test]
+fn attention_over_many_spans() {
+    let mut cpus = Cpus::new();
+    for (seed, window) in [(0, None), (8, Some(700)), (16, Some(600)), (24, None)] {
+        if !kept(seed) || (seed > 0 && !kept(1)) {
+            continue;
+        }
+        let shape = Shape {
+            kind: WeightKind::F32,
+            kv: KVS[seed / 8 % KVS.len()],
+            width: 36,
+            heads: (4, 1),
+            head_dim: 40,
+            pairs: 20,
+            window,
+            bias: false,
+            norms: true,
+            seed: 60 + seed as u64,
+        };
+        let whole = cpus.check(&Attention::new(shape, &[1100], Cut::Whole));
+        for cut in [Cut::Decode(3), Cut::Chunks(450)] {
+            let case = Attention::new(shape, &[1100], cut);
+            for (answer, whole) in cpus.answers(&case).iter().zip(&whole) {
+                same(&answer.values, &whole.values)
+                    .unwrap_or_else(|why| panic!("{}: {} and at once: {why}", case.name(), whole.backend));
+            }
+        }
+    }
+}
+
+#[test]
 fn attention_over_exact_inputs() {
     let mut cpus = Cpus::new();
     let table = [
@@ -301,6 +336,7 @@ fn attention_over_exact_inputs() {
         }
         let shape = Shape {
             kind: WeightKind::F32,
+            kv: KvKind::F32,
             width: 256,
             heads,
             head_dim,
@@ -310,8 +346,12 @@ fn attention_over_exact_inputs() {
             norms: false,
             seed: seed as u64,
         };
-        for cut in [Cut::Whole, Cut::Decode(3)] {
-            cpus.check(&Attention::exact(shape, spread, &[200, 65], cut));
+        for kv in KVS {
+            // Of the largest scores, 8-bit keys leave no more than a guess.
+            let spread = if kv == KvKind::Int8 { spread / 10.0 } else { spread };
+            for cut in [Cut::Whole, Cut::Decode(3)] {
+                cpus.check(&Attention::exact(Shape { kv, ..shape }, spread, &[200, 65], cut));
+            }
         }
     }
 }
@@ -349,9 +389,10 @@ fn faults_stay_in_their_row() {
 fn faults_stay_in_their_sequence() {
     let mut cpus = Cpus::new();
     for (kind, window) in KINDS.into_iter().zip([None, Some(5), Some(1), Some(66)]) {
-        for fault in [f32::NAN, f32::INFINITY] {
+        for (fault, kv) in [f32::NAN, f32::INFINITY].into_iter().flat_map(|fault| KVS.map(|kv| (fault, kv))) {
             let shape = Shape {
                 kind,
+                kv,
                 width: 36,
                 heads: (4, 2),
                 head_dim: 40,

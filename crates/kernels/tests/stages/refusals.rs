@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use whin_kernels::cpu::Cpu;
 use whin_kernels::cpu::isa::scalar::Scalar;
 use whin_kernels::{
-    Activation, Attend, Backend, CacheShape, Gated, Project, Qkv, RmsNorm, Rotation, Step, WeightKind,
+    Activation, Attend, Backend, CacheShape, Gated, KvKind, Project, Qkv, RmsNorm, Rotation, Step, WeightKind,
 };
 
 use crate::cases::EPS;
@@ -31,7 +31,7 @@ fn step() -> Step {
 
 /// A cache of one layer with two heads of eight numbers.
 fn state(cpu: &mut Cpu<Scalar>) -> <Cpu<Scalar> as Backend>::State {
-    let mut state = cpu.state(&CacheShape { layers: vec![(2, 8)] }).unwrap();
+    let mut state = cpu.state(&CacheShape { kind: KvKind::Bf16, layers: vec![(2, 8)] }).unwrap();
     cpu.grow(&mut state, 1).unwrap();
     state
 }

@@ -1,6 +1,6 @@
 //! The forward pass: one function for prefill and decode, for every family and every backend.
 
-use whin_kernels::{Attend, BLOCK, Backend, Gated, Head, Project, Qkv, Result, RmsNorm, Step};
+use whin_kernels::{Attend, Backend, CacheShape, Gated, Head, Project, Qkv, Result, RmsNorm, Step};
 
 use super::spec::{Attention, FeedForward, Mixer, Spec};
 use super::weights::{AttentionWeights, GatedWeights, Model};
@@ -18,11 +18,16 @@ pub struct Run<B: Backend> {
 }
 
 impl<B: Backend> Run<B> {
-    /// Room for steps of up to `rows` rows that want up to `wanted` rows of logits.
+    /// Room for steps of up to `rows` rows that want up to `wanted` rows of logits, and a cache without blocks.
     ///
     /// # Errors
     /// When the device has no memory for it.
-    pub fn new(backend: &mut B, spec: &Spec, rows: usize, wanted: usize) -> Result<Self> {
+    pub fn new(
+        backend: &mut B,
+        spec: &Spec,
+        cache: &CacheShape,
+        (rows, wanted): (usize, usize),
+    ) -> Result<Self> {
         let (mut heads, mut inner) = (0, 0);
         for layer in &spec.layers {
             let (Mixer::Attention(attention), FeedForward::Gated(gated)) =
@@ -36,14 +41,9 @@ impl<B: Backend> Run<B> {
             y: backend.rows(rows, heads)?,
             h: backend.rows(rows, inner)?,
             logits: backend.rows(wanted, spec.vocab)?,
-            state: backend.state(&spec.cache_shape())?,
+            state: backend.state(cache)?,
         })
     }
-}
-
-/// Bytes of the cache that one block takes when keys and values are stored as f32.
-pub fn block_bytes(spec: &Spec) -> usize {
-    spec.cache_shape().bytes_per_position(size_of::<f32>()) * BLOCK
 }
 
 /// Runs the rows of `step` through the model; the wanted logits stand in `run.logits` afterwards.

@@ -1,6 +1,6 @@
 //! What every model family is reduced to. Knows no key of `config.json` and no tensor name.
 
-use whin_kernels::{Activation, CacheShape};
+use whin_kernels::{Activation, CacheShape, KvKind};
 
 use super::forms::Weights;
 use super::rope::Rope;
@@ -111,22 +111,22 @@ impl Spec {
         self.weight_bytes(weights) - embedding
     }
 
-    /// Bytes of keys and values that a row at `position` reads, stored as f32.
-    pub fn attention_bytes(&self, position: usize) -> u64 {
+    /// Bytes of keys and values that a row at `position` reads when they are kept as `kind`.
+    pub fn attention_bytes(&self, position: usize, kind: KvKind) -> u64 {
         let bytes = |layer: &Layer| {
             let Mixer::Attention(attention) = &layer.mixer;
             let seen = attention.window.map_or(position + 1, |window| window.min(position + 1));
-            (2 * seen * attention.kv_heads * attention.head_dim * size_of::<f32>()) as u64
+            (seen * attention.kv_heads * kind.bytes(attention.head_dim)) as u64
         };
         self.layers.iter().map(bytes).sum()
     }
 
-    /// The key-value cache that the layers need.
-    pub fn cache_shape(&self) -> CacheShape {
+    /// The key-value cache that the layers need, kept as `kind`.
+    pub fn cache_shape(&self, kind: KvKind) -> CacheShape {
         let layers = self.layers.iter().map(|layer| match &layer.mixer {
             Mixer::Attention(attention) => (attention.kv_heads, attention.head_dim),
         });
-        CacheShape { layers: layers.collect() }
+        CacheShape { kind, layers: layers.collect() }
     }
 
     /// Matrices of (vocab, width).
@@ -169,6 +169,7 @@ impl Spec {
 #[cfg(test)]
 mod tests {
     use crate::model::Weights;
+    use whin_kernels::KvKind;
 
     #[test]
     fn the_demo_model_is_counted_as_its_index_counts_it() {
@@ -184,6 +185,9 @@ mod tests {
         let layers = 13_277_504 - vectors - embedding;
         let bytes = layers / 32 * 18 + embedding + 6144 * 4 + 4 * vectors;
         assert_eq!((spec.weight_bytes(Weights::Int4), spec.step_bytes(Weights::Int4)), (bytes, bytes));
-        assert_eq!(spec.cache_shape().layers, vec![(4, 64); 8]);
+        let cache = spec.cache_shape(KvKind::Bf16);
+        assert_eq!(cache.layers, vec![(4, 64); 8]);
+        assert_eq!(cache.bytes_per_position(), 8 * 4 * 64 * 2 * 2);
+        assert_eq!(spec.attention_bytes(99, KvKind::Bf16), 100 * 8 * 4 * 64 * 2 * 2);
     }
 }

@@ -14,7 +14,6 @@ pub struct Avx2(());
 impl Isa for Avx2 {
     const NAME: &'static str = "avx2";
     const FMA: bool = true;
-    const TILE_ROWS: usize = 2;
     const PANELS: [(usize, usize); 2] = [(1, 1), (2, 1)];
     const INT4: [(usize, usize); 2] = [(1, 1), (2, 1)];
     const PLANES: bool = false;
@@ -35,6 +34,7 @@ impl Lanes for Avx2 {
     type Weights = [__m256i; 4]; // as 16-bit integers, four outputs each
     type Inputs = __m256i;
     type Sums = [__m256i; 4]; // two lanes an output
+    const FLOATS: usize = 4;
     const FLUSH: usize = 256; // 256 · 2 · 127 · 32,512 < 2³¹
 
     #[inline(always)]
@@ -50,29 +50,49 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn load_bf16(from: *const bf16) -> [__m256; 2] {
-        // SAFETY: the caller vouches for the instructions and 16 readable numbers.
+    unsafe fn load_first(from: *const bf16) -> [__m256; 2] {
+        // SAFETY: the caller vouches for the instructions and 16 readable pairs.
         unsafe {
-            let wide = |half| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(half)));
-            [wide(_mm_loadu_si128(from.cast())), wide(_mm_loadu_si128(from.add(8).cast()))]
+            let [a, b] = [_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(16).cast())];
+            [_mm256_castsi256_ps(_mm256_slli_epi32::<16>(a)), _mm256_castsi256_ps(_mm256_slli_epi32::<16>(b))]
         }
+    }
+
+    #[inline(always)]
+    unsafe fn load_second(from: *const bf16) -> [__m256; 2] {
+        // SAFETY: the caller vouches for the instructions and 16 readable pairs.
+        unsafe {
+            let upper = _mm256_set1_epi32(-0x1_0000);
+            let [a, b] = [_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(16).cast())];
+            [_mm256_castsi256_ps(_mm256_and_si256(a, upper)), _mm256_castsi256_ps(_mm256_and_si256(b, upper))]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, a: [__m256; 2]) {
+        // SAFETY: the caller vouches for the instructions and 16 writable numbers.
+        unsafe {
+            _mm256_storeu_ps(to, a[0]);
+            _mm256_storeu_ps(to.add(8), a[1]);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> [__m256; 2] {
+        // SAFETY: the caller vouches for the instructions.
+        unsafe { [_mm256_set1_ps(x); 2] }
+    }
+
+    #[inline(always)]
+    unsafe fn add(a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        // SAFETY: the caller vouches for the instructions.
+        unsafe { [_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])] }
     }
 
     #[inline(always)]
     unsafe fn mul_add(a: [__m256; 2], b: [__m256; 2], sum: [__m256; 2]) -> [__m256; 2] {
         // SAFETY: the caller vouches for the instructions.
         unsafe { [_mm256_fmadd_ps(a[0], b[0], sum[0]), _mm256_fmadd_ps(a[1], b[1], sum[1])] }
-    }
-
-    #[inline(always)]
-    unsafe fn sum(a: [__m256; 2]) -> f32 {
-        // SAFETY: the caller vouches for the instructions.
-        unsafe {
-            let a = _mm256_add_ps(a[0], a[1]);
-            let a = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
-            let a = _mm_add_ps(a, _mm_movehl_ps(a, a));
-            _mm_cvtss_f32(_mm_add_ss(a, _mm_shuffle_ps::<1>(a, a)))
-        }
     }
 
     #[inline(always)]

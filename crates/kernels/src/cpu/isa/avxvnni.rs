@@ -15,7 +15,6 @@ pub struct AvxVnni(());
 impl Isa for AvxVnni {
     const NAME: &'static str = "avxvnni";
     const FMA: bool = true;
-    const TILE_ROWS: usize = 2;
     const PANELS: [(usize, usize); 2] = [(1, 1), (2, 1)];
     const INT4: [(usize, usize); 2] = [(1, 1), (2, 1)];
     const PLANES: bool = true;
@@ -164,6 +163,6 @@ impl Nibbles for AvxVnni {
     #[inline(always)]
     unsafe fn store(totals: [__m256; 2], to: *mut f32) {
         // SAFETY: the caller vouches for the same.
-        unsafe { Avx2::store(totals, to) }
+        unsafe { <Avx2 as Nibbles>::store(totals, to) }
     }
 }

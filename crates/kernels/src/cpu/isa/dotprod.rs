@@ -16,10 +16,10 @@ pub struct DotProd(());
 impl Isa for DotProd {
     const NAME: &'static str = "dotprod";
     const FMA: bool = true;
-    const TILE_ROWS: usize = 2;
     const PANELS: [(usize, usize); 2] = [(1, 1), (2, 1)];
     const INT4: [(usize, usize); 2] = [(1, 1), (2, 1)];
     const PLANES: bool = true;
+    const SIGNED_PLANES: bool = true;
 
     fn detect() -> Option<Self> {
         (Neon::detect().is_some() && std::arch::is_aarch64_feature_detected!("dotprod")).then_some(Self(()))
@@ -181,6 +181,6 @@ impl Nibbles for DotProd {
     #[inline(always)]
     unsafe fn store(totals: [float32x4_t; 4], to: *mut f32) {
         // SAFETY: the caller vouches for the same.
-        unsafe { Neon::store(totals, to) }
+        unsafe { <Neon as Nibbles>::store(totals, to) }
     }
 }

@@ -100,7 +100,7 @@ pub unsafe fn products<L: Nibbles + super::Lanes, const R: usize, const T: usize
         let mut totals = [[L::no_totals(); T]; R];
         for block in 0..blocks {
             for w in &w {
-                L::prefetch(w.as_ptr().add(block * BLOCK_BYTES + SCALES).wrapping_add(PANEL_AHEAD));
+                L::prefetch(w.as_ptr().add(block * BLOCK_BYTES + SCALES).wrapping_offset(PANEL_AHEAD));
             }
             for half in 0..BLOCK / GROUP {
                 let group = block * (BLOCK / GROUP) + half;
@@ -109,7 +109,7 @@ pub unsafe fn products<L: Nibbles + super::Lanes, const R: usize, const T: usize
                     let at = block * BLOCK_BYTES + (half * (GROUP / LINE_INPUTS) + line) * LINE;
                     let mut lines = [L::line(w[0].as_ptr().add(at)); T];
                     for t in 0..T {
-                        L::prefetch(w[t].as_ptr().add(at).wrapping_add(PANEL_AHEAD));
+                        L::prefetch(w[t].as_ptr().add(at).wrapping_offset(PANEL_AHEAD));
                         lines[t] = L::line(w[t].as_ptr().add(at));
                     }
                     let k = group * GROUP + line * LINE_INPUTS;
@@ -132,7 +132,7 @@ pub unsafe fn products<L: Nibbles + super::Lanes, const R: usize, const T: usize
         }
         for r in 0..R {
             for t in 0..T {
-                L::store(totals[r][t], products[r][t].as_mut_ptr());
+                <L as Nibbles>::store(totals[r][t], products[r][t].as_mut_ptr());
                 for product in &mut products[r][t] {
                     *product *= x[r].scale;
                 }

@@ -3,12 +3,17 @@
 //! An instruction set is a token whose only constructor asks the processor, so that holding one proves that its
 //! instructions may run. [`Lanes`] names the few vector operations that the loops are made of.
 //!
-//! Every float sum runs in sixteen lanes, `k` going to lane `k % 16`, and ends in the same tree of additions. So a
-//! product has the same bits whatever else is computed beside it, and the same on every instruction set with fused
-//! multiply-add.
+//! Every float sum takes its terms in the order of the inputs, [`SPAN`] at a time, and adds up what the spans come to.
+//! So a product has the same bits whatever else is computed beside it, and the same on every instruction set with
+//! fused multiply-add.
 
+use std::ops::Range;
+
+use bytemuck::Pod;
 use half::bf16;
 
+#[cfg(target_arch = "x86_64")]
+pub mod amx;
 #[cfg(target_arch = "x86_64")]
 pub mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -34,28 +39,49 @@ pub trait Isa: Copy + Send + Sync + 'static {
     const NAME: &'static str;
     /// Whether `f32::mul_add` is one instruction.
     const FMA: bool;
-    /// Rows of a float tile that keeps all sums in registers: 2 or 4, by 4 outputs.
-    const TILE_ROWS: usize;
+    /// Whether products with bf16 take each f32 activation as a pair of bf16, of which 16 bits count.
+    const BF16_PAIRS: bool = false;
     /// Rows, and panels for them, that keep all integer sums in registers: for one row, and for many.
     const PANELS: [(usize, usize); 2];
     /// The same for 4-bit products.
     const INT4: [(usize, usize); 2];
     /// Whether 8-bit products take activations as two planes of bytes rather than as 16-bit integers.
     const PLANES: bool;
+    /// Whether 8-bit products multiply signed with signed, and so take the planes' offset out of the activations before.
+    const SIGNED_PLANES: bool = false;
 
     /// The token, if this processor has the instructions.
     fn detect() -> Option<Self>;
 
-    /// `Σ x[r][k] · w[n][k]`; all slices have the same length, a multiple of 16.
-    fn dots_f32<const R: usize, const N: usize>(self, x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R];
-    /// The same for weights in bf16.
-    fn dots_bf16<const R: usize, const N: usize>(self, x: [&[f32]; R], w: [&[bf16]; N]) -> [[f32; N]; R];
+    /// `out = x · wᵀ`, or `out += x · wᵀ` where `add` is set: `x` (rows, w.inputs), `out` (rows, w's outputs).
+    fn floats<W: Stored>(self, x: &[f32], w: FloatPanels<'_, W>, add: bool, out: &mut [f32]);
     /// The products of quantised rows with panels, as [`crate::int8`] says, exactly.
     fn panels<const R: usize, const T: usize>(
         self,
         x: [Quantized<'_>; R],
         w: [Panel<'_>; T],
     ) -> [[[f32; 16]; T]; R];
+    /// Whether [`blocks`](Self::blocks) is there and the best for so many rows and inputs.
+    fn takes_blocks(_rows: usize, _inputs: usize) -> bool {
+        false
+    }
+
+    /// The products of quantised rows with `panels`, by a matrix unit, exactly as [`panels`](Self::panels) finds them.
+    /// `emit(rows, first panel, products)` hears each block of rows with each pair of panels; where the number of panels
+    /// is odd, what it hears for the last one's partner means nothing.
+    ///
+    /// # Panics
+    /// Where the instruction set has no matrix unit.
+    fn blocks<'a>(
+        self,
+        _x: &QuantizedBlocks<'_>,
+        _panels: Range<usize>,
+        _panel: &dyn Fn(usize) -> Panel<'a>,
+        _emit: &mut dyn FnMut(Range<usize>, usize, &Products),
+    ) {
+        unreachable!("{} has no matrix unit", Self::NAME)
+    }
+
     /// The products of quantised rows with 4-bit panels, each a stream of blocks as [`int4`] says.
     fn int4<const R: usize, const T: usize>(
         self,
@@ -80,6 +106,8 @@ pub trait Lanes {
     type Inputs: Copy;
     /// 32-bit partial sums of sixteen outputs.
     type Sums: Copy;
+    /// How many `Float` sums stay in registers beside the weights that they take in.
+    const FLOATS: usize;
     /// How many groups a `Sums` takes before a lane could overflow.
     const FLUSH: usize;
     /// How many groups `Weights` and `Inputs` hold.
@@ -91,12 +119,18 @@ pub trait Lanes {
     unsafe fn zero() -> Self::Float;
     /// From 16 readable numbers.
     unsafe fn load(from: *const f32) -> Self::Float;
-    /// From 16 readable numbers.
-    unsafe fn load_bf16(from: *const bf16) -> Self::Float;
+    /// The first of each pair, as f32, from 16 readable pairs.
+    unsafe fn load_first(from: *const bf16) -> Self::Float;
+    /// The second of each pair, as f32, from 16 readable pairs.
+    unsafe fn load_second(from: *const bf16) -> Self::Float;
+    /// To 16 writable numbers.
+    unsafe fn store(to: *mut f32, a: Self::Float);
+    /// Sixteen times the same number.
+    unsafe fn splat(x: f32) -> Self::Float;
+    /// `a + b`
+    unsafe fn add(a: Self::Float, b: Self::Float) -> Self::Float;
     /// `a · b + sum`, fused where the instruction set can.
     unsafe fn mul_add(a: Self::Float, b: Self::Float, sum: Self::Float) -> Self::Float;
-    /// The sum of all lanes: lane j with j + 8, then 4, 2, 1.
-    unsafe fn sum(a: Self::Float) -> f32;
 
     /// No sums yet.
     unsafe fn no_sums() -> Self::Sums;
@@ -109,17 +143,23 @@ pub trait Lanes {
     /// Adds the sums of the sixteen outputs to `totals`. Where [`Isa::PLANES`] holds they exceed the true ones by
     /// [`OFFSET`](Self::OFFSET) for each unit of the weights' own sum.
     unsafe fn add_sums(sums: Self::Sums, totals: &mut [f64; 16]);
+    /// `(totals - offset · w.sums) · (scale · w.scales)`: integers below 2⁵³ up to the first rounding, to f32.
+    #[inline(always)]
+    unsafe fn scale(totals: &[f64; 16], offset: f64, scale: f32, w: &Panel<'_>) -> [f32; 16] {
+        let mut products = [0.0; 16];
+        for j in 0..16 {
+            products[j] = (totals[j] - offset * f64::from(w.sums[j])) as f32 * (scale * w.scales[j]);
+        }
+        products
+    }
 
     /// Asks for the cache line at an address, which need not be readable.
     unsafe fn prefetch(at: *const u8);
 }
 
-/// How far ahead of a product its float weights are fetched, in matrix rows: the tile after this one.
-const AHEAD: usize = 4;
-
 /// How far ahead of a product its panels are fetched, in bytes: far enough for the memory to answer, near enough to
 /// stay in the first-level cache.
-const PANEL_AHEAD: usize = 4096;
+pub const PANEL_AHEAD: isize = 4096;
 
 /// Outputs of a panel.
 pub const PANEL: usize = 16;
@@ -154,84 +194,231 @@ pub struct Quantized<'a> {
     pub scale: f32,
 }
 
-/// The common length of all slices, a multiple of `step`.
-#[inline(always)]
-fn common_len<X, W, const R: usize, const N: usize>(x: &[&[X]; R], w: &[&[W]; N], step: usize) -> usize {
-    let len = w[0].len();
-    assert!(len.is_multiple_of(step) && x.iter().all(|x| x.len() == len) && w.iter().all(|w| w.len() == len));
-    len
+/// Rows of a block that a matrix unit multiplies at once.
+pub const BLOCK_ROWS: usize = 16;
+
+/// Products of a block of rows with two panels: (rows, panels, outputs).
+pub type Products = [[[f32; PANEL]; 2]; BLOCK_ROWS];
+
+/// Quantised activations as a matrix unit takes them.
+#[derive(Clone, Copy)]
+pub struct QuantizedBlocks<'a> {
+    /// A multiple of [`PAD`].
+    pub inputs: usize,
+    /// (blocks of rows, inputs / 64, high | low, BLOCK_ROWS, 64): the planes of [`Quantized`], tile by tile.
+    pub planes: &'a [u8],
+    /// What one unit stands for. (rows,)
+    pub scales: &'a [f32],
+}
+
+/// How many terms of a float sum are added up before they join the sum of those before them: few enough for rounding
+/// not to grow with the length of a row.
+pub const SPAN: usize = 128;
+
+/// Sixteen outputs at a time of a matrix in floats.
+#[derive(Clone, Copy)]
+pub struct FloatPanels<'a, W> {
+    /// (panels, inputs / [`Stored::GROUP`], 16 outputs, GROUP)
+    pub values: &'a [W],
+    /// An even number.
+    pub inputs: usize,
+    /// How far behind these numbers lie those that are needed next, in bytes: they are fetched meanwhile.
+    pub ahead: isize,
 }
 
 /// A float form of weights.
-trait Stored: Copy {
-    /// Sixteen weights as f32.
+pub trait Stored: Pod + Send + Sync {
+    /// Inputs that stand together for each output of a panel.
+    const GROUP: usize;
+
+    /// The nearest number in this form.
+    fn nearest(x: f32) -> Self;
+    /// The number.
+    fn number(self) -> f32;
+
+    /// Sixteen outputs of input `k`, or of `k + 1` where `second` is set.
     ///
     /// # Safety
-    /// As for [`Lanes::load`].
-    unsafe fn load<L: Lanes>(from: *const Self) -> L::Float;
+    /// As for [`Lanes`]; `from` is where the inputs `k` and `k + 1` of a panel begin, `k` being even.
+    unsafe fn load<L: Lanes>(from: *const Self, second: bool) -> L::Float;
+}
+
+/// Where input `k` of an output stands in its panel.
+pub fn place<W: Stored>(output: usize, k: usize) -> usize {
+    (k / W::GROUP * PANEL + output % PANEL) * W::GROUP + k % W::GROUP
 }
 
 impl Stored for f32 {
+    const GROUP: usize = 1;
+
+    fn nearest(x: f32) -> Self {
+        x
+    }
+
+    fn number(self) -> f32 {
+        self
+    }
+
     #[inline(always)]
-    unsafe fn load<L: Lanes>(from: *const Self) -> L::Float {
+    unsafe fn load<L: Lanes>(from: *const Self, second: bool) -> L::Float {
         // SAFETY: as the caller vouches.
-        unsafe { L::load(from) }
+        unsafe { L::load(from.add(if second { PANEL } else { 0 })) }
     }
 }
 
 impl Stored for bf16 {
+    const GROUP: usize = 2;
+
+    fn nearest(x: f32) -> Self {
+        Self::from_f32(x)
+    }
+
+    fn number(self) -> f32 {
+        self.to_f32()
+    }
+
     #[inline(always)]
-    unsafe fn load<L: Lanes>(from: *const Self) -> L::Float {
+    unsafe fn load<L: Lanes>(from: *const Self, second: bool) -> L::Float {
         // SAFETY: as the caller vouches.
-        unsafe { L::load_bf16(from) }
+        unsafe { if second { L::load_second(from) } else { L::load_first(from) } }
     }
 }
 
 // Plain loops over indices and no closures below: what the compiler does not inline, it compiles without the
 // instruction set, and every vector then goes through memory.
 
+/// What the tiles of one product have in common.
+#[derive(Clone, Copy)]
+struct Shape {
+    inputs: usize,
+    width: usize, // of a row of the output
+    ahead: isize,
+    add: bool,
+}
+
+/// [`Isa::floats`]: tiles of as many rows and panels as there are registers for.
+///
 /// # Safety
 /// As for [`Lanes`].
 #[inline(always)]
-unsafe fn dots_float<L: Lanes, W: Stored, const R: usize, const N: usize>(
-    x: [&[f32]; R],
-    w: [&[W]; N],
-) -> [[f32; N]; R] {
-    let len = common_len(&x, &w, 16);
-    let mut products = [[0.0; N]; R];
-    // SAFETY: the caller vouches for the instructions; all slices have `len` numbers, a multiple of 16. Prefetching
-    // may go anywhere.
-    unsafe {
-        let mut sums = [[L::zero(); N]; R];
-        let mut k = 0;
-        while k < len {
-            let mut rows = [L::zero(); R];
-            for r in 0..R {
-                rows[r] = L::load(x[r].as_ptr().add(k));
-            }
-            for n in 0..N {
-                let at = w[n].as_ptr().add(k);
-                if k.is_multiple_of(64 / size_of::<W>()) {
-                    L::prefetch(at.wrapping_add(AHEAD * len).cast());
-                }
-                let weights = W::load::<L>(at);
-                for r in 0..R {
-                    sums[r][n] = L::mul_add(rows[r], weights, sums[r][n]);
-                }
-            }
-            k += 16;
-        }
-        for r in 0..R {
-            for n in 0..N {
-                products[r][n] = L::sum(sums[r][n]);
-            }
+unsafe fn floats<L: Lanes, W: Stored>(x: &[f32], w: FloatPanels<'_, W>, add: bool, out: &mut [f32]) {
+    let FloatPanels { values, inputs, ahead } = w;
+    assert!(inputs > 0 && inputs.is_multiple_of(2) && x.len().is_multiple_of(inputs), "length of the rows");
+    assert!(values.len().is_multiple_of(inputs * PANEL), "length of the panels");
+    let (rows, panels) = (x.len() / inputs, values.len() / (inputs * PANEL));
+    let shape = Shape { inputs, width: panels * PANEL, ahead, add };
+    assert_eq!(out.len(), rows * shape.width, "length of the output");
+    let mut row = 0;
+    while row < rows {
+        // SAFETY: the caller vouches for the instructions; `R` rows are left, in `x` and in `out`, and all panels have
+        // `inputs` inputs, as just checked.
+        unsafe {
+            let (x, w, out) =
+                (x.as_ptr().add(row * inputs), values.as_ptr(), out.as_mut_ptr().add(row * shape.width));
+            row += match (L::FLOATS, rows - row) {
+                (16.., 8..) => float_rows::<L, W, 8, 2>(x, w, out, panels, shape),
+                (16.., 4..) => float_rows::<L, W, 4, 4>(x, w, out, panels, shape),
+                (16.., 2..) => float_rows::<L, W, 2, 4>(x, w, out, panels, shape),
+                (4.., 4..) => float_rows::<L, W, 4, 1>(x, w, out, panels, shape),
+                (4.., 2..) => float_rows::<L, W, 2, 2>(x, w, out, panels, shape),
+                (4.., 1) => float_rows::<L, W, 1, 4>(x, w, out, panels, shape),
+                (_, 2..) => float_rows::<L, W, 2, 1>(x, w, out, panels, shape),
+                _ => float_rows::<L, W, 1, 1>(x, w, out, panels, shape),
+            };
         }
     }
-    products
+}
+
+/// `R` rows by all panels, `T` at a time. Returns `R`.
+///
+/// # Safety
+/// As for [`Lanes`]; `x` leads to `R` rows, `w` to all panels and `out` to `R` rows of the output.
+#[inline(always)]
+unsafe fn float_rows<L: Lanes, W: Stored, const R: usize, const T: usize>(
+    x: *const f32,
+    w: *const W,
+    out: *mut f32,
+    panels: usize,
+    shape: Shape,
+) -> usize {
+    let mut panel = 0;
+    // SAFETY: as the caller vouches, of which the tiles use parts.
+    unsafe {
+        while panel + T <= panels {
+            float_tile::<L, W, R, T>(x, w.add(panel * shape.inputs * PANEL), out.add(panel * PANEL), shape);
+            panel += T;
+        }
+        while panel < panels {
+            float_tile::<L, W, R, 1>(x, w.add(panel * shape.inputs * PANEL), out.add(panel * PANEL), shape);
+            panel += 1;
+        }
+    }
+    R
+}
+
+/// `R` rows by `T` panels.
+///
+/// ```text
+/// for each span of inputs:  sums = 0
+///     for each input k:     sums[r][t] += x[r][k] · w[t][k]
+///     out = sums or out + sums
+/// ```
+///
+/// # Safety
+/// As for [`Lanes`]; `x` leads to `R` rows, `w` to `T` panels and `out` to `R` rows of the output.
+#[expect(clippy::needless_range_loop, reason = "iterators over tuples of arrays are not always inlined")]
+#[inline(always)]
+unsafe fn float_tile<L: Lanes, W: Stored, const R: usize, const T: usize>(
+    x: *const f32,
+    w: *const W,
+    out: *mut f32,
+    Shape { inputs, width, ahead, add }: Shape,
+) {
+    let (mut k, mut add) = (0, add);
+    // SAFETY: as the caller vouches. Prefetching may go anywhere.
+    unsafe {
+        while k < inputs {
+            let end = inputs.min(k + SPAN);
+            let mut sums = [[L::zero(); T]; R];
+            while k < end {
+                // Many rows keep the processor busy for so long that the hardware's own prefetching is enough.
+                if R < 8 {
+                    for t in 0..T {
+                        let at = w.add((t * inputs + k) * PANEL).cast::<u8>().wrapping_offset(ahead);
+                        L::prefetch(at);
+                        if W::GROUP == 1 {
+                            L::prefetch(at.wrapping_add(64));
+                        }
+                    }
+                }
+                for second in [false, true] {
+                    let mut weights = [L::zero(); T];
+                    for t in 0..T {
+                        weights[t] = W::load::<L>(w.add((t * inputs + k) * PANEL), second);
+                    }
+                    for r in 0..R {
+                        let number = L::splat(*x.add(r * inputs + k + usize::from(second)));
+                        for t in 0..T {
+                            sums[r][t] = L::mul_add(number, weights[t], sums[r][t]);
+                        }
+                    }
+                }
+                k += 2;
+            }
+            for r in 0..R {
+                for t in 0..T {
+                    let to = out.add(r * width + t * PANEL);
+                    L::store(to, if add { L::add(L::load(to), sums[r][t]) } else { sums[r][t] });
+                }
+            }
+            add = true;
+        }
+    }
 }
 
 /// # Safety
 /// As for [`Lanes`].
+#[expect(clippy::needless_range_loop, reason = "iterators over tuples of arrays are not always inlined")]
 #[inline(always)]
 unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
     x: [Quantized<'_>; R],
@@ -239,13 +426,15 @@ unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
 ) -> [[[f32; 16]; T]; R] {
     let len = w[0].values.len() / PANEL;
     assert!(
-        len.is_multiple_of(L::STEP * GROUP) && w.iter().all(|w| w.values.len() == len * PANEL),
+        len.is_multiple_of(2 * L::STEP * GROUP) && w.iter().all(|w| w.values.len() == len * PANEL),
         "length of the panels"
     );
     for x in &x {
         let fits = if PLANES { x.high.len() == len && x.low.len() == len } else { x.shorts.len() == len };
         assert!(fits, "length of the activations");
     }
+    // One row by one panel would wait for each sum before it can add to it: two take turns.
+    let chains = if R * T == 1 { 2 } else { 1 };
     let mut totals = [[[0.0_f64; 16]; T]; R];
     let mut k = 0;
     // SAFETY: the caller vouches for the instructions; activations have `len` numbers and panels sixteen times as many,
@@ -253,27 +442,33 @@ unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
     unsafe {
         while k < len {
             let end = len.min(k + L::FLUSH * GROUP);
-            let mut sums = [[L::no_sums(); T]; R];
+            let mut sums = [[[L::no_sums(); T]; R]; 2];
             while k < end {
-                let mut weights = [L::weights(w[0].values.as_ptr().add(k * PANEL)); T];
-                for t in 0..T {
-                    let at = w[t].values.as_ptr().add(k * PANEL);
-                    for group in 0..L::STEP {
-                        L::prefetch(at.wrapping_add(group * PANEL * GROUP + PANEL_AHEAD).cast());
-                    }
-                    weights[t] = L::weights(at);
-                }
-                for r in 0..R {
-                    let inputs = L::inputs(&x[r], k);
+                for chain in 0..chains {
+                    let mut weights = [L::weights(w[0].values.as_ptr().add(k * PANEL)); T];
                     for t in 0..T {
-                        sums[r][t] = L::add_products(inputs, weights[t], sums[r][t]);
+                        let at = w[t].values.as_ptr().add(k * PANEL);
+                        for group in 0..L::STEP {
+                            L::prefetch(
+                                at.wrapping_add(group * PANEL * GROUP).wrapping_offset(PANEL_AHEAD).cast(),
+                            );
+                        }
+                        weights[t] = L::weights(at);
                     }
+                    for r in 0..R {
+                        let inputs = L::inputs(&x[r], k);
+                        for t in 0..T {
+                            sums[chain][r][t] = L::add_products(inputs, weights[t], sums[chain][r][t]);
+                        }
+                    }
+                    k += L::STEP * GROUP;
                 }
-                k += L::STEP * GROUP;
             }
-            for r in 0..R {
-                for t in 0..T {
-                    L::add_sums(sums[r][t], &mut totals[r][t]);
+            for chain in 0..chains {
+                for r in 0..R {
+                    for t in 0..T {
+                        L::add_sums(sums[chain][r][t], &mut totals[r][t]);
+                    }
                 }
             }
         }
@@ -281,11 +476,9 @@ unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
     let mut products = [[[0.0; 16]; T]; R];
     for r in 0..R {
         for t in 0..T {
-            for j in 0..16 {
-                let offset = if PLANES { L::OFFSET * f64::from(w[t].sums[j]) } else { 0.0 };
-                // Sums are integers below 2^53, so the difference is exact and rounds once.
-                products[r][t][j] = (totals[r][t][j] - offset) as f32 * (x[r].scale * w[t].scales[j]);
-            }
+            let offset = if PLANES { L::OFFSET } else { 0.0 };
+            // SAFETY: the caller vouches for the instructions.
+            products[r][t] = unsafe { L::scale(&totals[r][t], offset, x[r].scale, &w[t]) };
         }
     }
     products
@@ -294,24 +487,25 @@ unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
 /// Writes the methods of [`Isa`] that run loops, compiled with `$features`.
 macro_rules! stamp {
     ($lanes:ty, $features:literal, planes: $planes:literal) => {
-        fn dots_f32<const R: usize, const N: usize>(self, x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R] {
+        fn floats<W: crate::cpu::isa::Stored>(
+            self,
+            x: &[f32],
+            w: crate::cpu::isa::FloatPanels<'_, W>,
+            add: bool,
+            out: &mut [f32],
+        ) {
             #[target_feature(enable = $features)]
-            fn stamped<const R: usize, const N: usize>(x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R] {
+            fn stamped<W: crate::cpu::isa::Stored>(
+                x: &[f32],
+                w: crate::cpu::isa::FloatPanels<'_, W>,
+                add: bool,
+                out: &mut [f32],
+            ) {
                 // SAFETY: this function is compiled for these instructions.
-                unsafe { crate::cpu::isa::dots_float::<$lanes, f32, R, N>(x, w) }
+                unsafe { crate::cpu::isa::floats::<$lanes, W>(x, w, add, out) }
             }
             // SAFETY: the token proves that the processor has the instructions.
-            unsafe { stamped(x, w) }
-        }
-
-        fn dots_bf16<const R: usize, const N: usize>(self, x: [&[f32]; R], w: [&[bf16]; N]) -> [[f32; N]; R] {
-            #[target_feature(enable = $features)]
-            fn stamped<const R: usize, const N: usize>(x: [&[f32]; R], w: [&[bf16]; N]) -> [[f32; N]; R] {
-                // SAFETY: this function is compiled for these instructions.
-                unsafe { crate::cpu::isa::dots_float::<$lanes, bf16, R, N>(x, w) }
-            }
-            // SAFETY: the token proves that the processor has the instructions.
-            unsafe { stamped(x, w) }
+            unsafe { stamped(x, w, add, out) }
         }
 
         fn panels<const R: usize, const T: usize>(
@@ -347,6 +541,7 @@ pub(crate) use stamp;
 macro_rules! floats_of {
     ($lanes:ty) => {
         type Float = <$lanes as Lanes>::Float;
+        const FLOATS: usize = <$lanes as Lanes>::FLOATS;
 
         #[inline(always)]
         unsafe fn zero() -> Self::Float {
@@ -361,21 +556,39 @@ macro_rules! floats_of {
         }
 
         #[inline(always)]
-        unsafe fn load_bf16(from: *const bf16) -> Self::Float {
+        unsafe fn load_first(from: *const bf16) -> Self::Float {
             // SAFETY: the caller vouches for what this asks for.
-            unsafe { <$lanes as Lanes>::load_bf16(from) }
+            unsafe { <$lanes as Lanes>::load_first(from) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_second(from: *const bf16) -> Self::Float {
+            // SAFETY: the caller vouches for what this asks for.
+            unsafe { <$lanes as Lanes>::load_second(from) }
+        }
+
+        #[inline(always)]
+        unsafe fn store(to: *mut f32, a: Self::Float) {
+            // SAFETY: the caller vouches for what this asks for.
+            unsafe { <$lanes as Lanes>::store(to, a) }
+        }
+
+        #[inline(always)]
+        unsafe fn splat(x: f32) -> Self::Float {
+            // SAFETY: the caller vouches for what this asks for.
+            unsafe { <$lanes as Lanes>::splat(x) }
+        }
+
+        #[inline(always)]
+        unsafe fn add(a: Self::Float, b: Self::Float) -> Self::Float {
+            // SAFETY: the caller vouches for what this asks for.
+            unsafe { <$lanes as Lanes>::add(a, b) }
         }
 
         #[inline(always)]
         unsafe fn mul_add(a: Self::Float, b: Self::Float, sum: Self::Float) -> Self::Float {
             // SAFETY: the caller vouches for what this asks for.
             unsafe { <$lanes as Lanes>::mul_add(a, b, sum) }
-        }
-
-        #[inline(always)]
-        unsafe fn sum(a: Self::Float) -> f32 {
-            // SAFETY: the caller vouches for what this asks for.
-            unsafe { <$lanes as Lanes>::sum(a) }
         }
 
         #[inline(always)]

@@ -14,7 +14,6 @@ pub struct Neon(());
 impl Isa for Neon {
     const NAME: &'static str = "neon";
     const FMA: bool = true;
-    const TILE_ROWS: usize = 2;
     const PANELS: [(usize, usize); 2] = [(1, 1), (1, 1)];
     const INT4: [(usize, usize); 2] = [(1, 1), (1, 1)];
     const PLANES: bool = false;
@@ -32,6 +31,7 @@ impl Lanes for Neon {
     type Weights = [int8x16_t; 4]; // four outputs each
     type Inputs = int16x8_t; // twice the same four
     type Sums = [int32x4_t; 16]; // a vector an output
+    const FLOATS: usize = 4;
     const FLUSH: usize = 512; // 512 · 127 · 32,512 < 2³¹
 
     #[inline(always)]
@@ -47,14 +47,52 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    unsafe fn load_bf16(from: *const bf16) -> [float32x4_t; 4] {
-        // SAFETY: the caller vouches for the instructions and 16 readable numbers.
+    unsafe fn load_first(from: *const bf16) -> [float32x4_t; 4] {
+        // SAFETY: the caller vouches for the instructions and 16 readable pairs.
         unsafe {
-            let wide = |i| {
-                let half = vld1_u16(from.cast::<u16>().add(i));
-                vreinterpretq_f32_u32(vshlq_n_u32::<16>(vmovl_u16(half)))
-            };
-            [wide(0), wide(4), wide(8), wide(12)]
+            let mut numbers = [vdupq_n_f32(0.0); 4];
+            for i in 0..4 {
+                let pairs = vld1q_u32(from.cast::<u32>().add(4 * i));
+                numbers[i] = vreinterpretq_f32_u32(vshlq_n_u32::<16>(pairs));
+            }
+            numbers
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_second(from: *const bf16) -> [float32x4_t; 4] {
+        // SAFETY: the caller vouches for the instructions and 16 readable pairs.
+        unsafe {
+            let mut numbers = [vdupq_n_f32(0.0); 4];
+            for i in 0..4 {
+                let pairs = vld1q_u32(from.cast::<u32>().add(4 * i));
+                numbers[i] = vreinterpretq_f32_u32(vandq_u32(pairs, vdupq_n_u32(0xffff_0000)));
+            }
+            numbers
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, a: [float32x4_t; 4]) {
+        // SAFETY: the caller vouches for the instructions and 16 writable numbers.
+        unsafe {
+            for i in 0..4 {
+                vst1q_f32(to.add(4 * i), a[i]);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> [float32x4_t; 4] {
+        // SAFETY: the caller vouches for the instructions.
+        unsafe { [vdupq_n_f32(x); 4] }
+    }
+
+    #[inline(always)]
+    unsafe fn add(a: [float32x4_t; 4], b: [float32x4_t; 4]) -> [float32x4_t; 4] {
+        // SAFETY: the caller vouches for the instructions.
+        unsafe {
+            [vaddq_f32(a[0], b[0]), vaddq_f32(a[1], b[1]), vaddq_f32(a[2], b[2]), vaddq_f32(a[3], b[3])]
         }
     }
 
@@ -68,16 +106,6 @@ impl Lanes for Neon {
                 vfmaq_f32(sum[2], a[2], b[2]),
                 vfmaq_f32(sum[3], a[3], b[3]),
             ]
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn sum(a: [float32x4_t; 4]) -> f32 {
-        // SAFETY: the caller vouches for the instructions.
-        unsafe {
-            let a = vaddq_f32(vaddq_f32(a[0], a[2]), vaddq_f32(a[1], a[3]));
-            let a = vadd_f32(vget_low_f32(a), vget_high_f32(a));
-            vget_lane_f32::<0>(a) + vget_lane_f32::<1>(a)
         }
     }
 

@@ -5,7 +5,7 @@ use std::array;
 use half::bf16;
 
 use super::int4::{self, Signed};
-use super::{GROUP, Isa, Lanes, PANEL, Panel, Quantized};
+use super::{FloatPanels, GROUP, Isa, Lanes, PANEL, Panel, Quantized, Stored};
 
 /// No special instructions.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +14,6 @@ pub struct Scalar;
 impl Isa for Scalar {
     const NAME: &'static str = "scalar";
     const FMA: bool = false;
-    const TILE_ROWS: usize = 2;
     const PANELS: [(usize, usize); 2] = [(1, 1), (1, 1)];
     const INT4: [(usize, usize); 2] = [(1, 1), (1, 1)];
     const PLANES: bool = false;
@@ -23,14 +22,9 @@ impl Isa for Scalar {
         Some(Self)
     }
 
-    fn dots_f32<const R: usize, const N: usize>(self, x: [&[f32]; R], w: [&[f32]; N]) -> [[f32; N]; R] {
+    fn floats<W: Stored>(self, x: &[f32], w: FloatPanels<'_, W>, add: bool, out: &mut [f32]) {
         // SAFETY: needs no special instructions.
-        unsafe { super::dots_float::<Self, f32, R, N>(x, w) }
-    }
-
-    fn dots_bf16<const R: usize, const N: usize>(self, x: [&[f32]; R], w: [&[bf16]; N]) -> [[f32; N]; R] {
-        // SAFETY: needs no special instructions.
-        unsafe { super::dots_float::<Self, bf16, R, N>(x, w) }
+        unsafe { super::floats::<Self, W>(x, w, add, out) }
     }
 
     fn panels<const R: usize, const T: usize>(
@@ -57,6 +51,7 @@ impl Lanes for Scalar {
     type Weights = [[i8; GROUP]; PANEL];
     type Inputs = [i16; GROUP];
     type Sums = [i32; PANEL];
+    const FLOATS: usize = 2;
     const FLUSH: usize = 128; // 128 · 4 · 127 · 32,512 < 2³¹
 
     #[inline(always)]
@@ -71,22 +66,38 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn load_bf16(from: *const bf16) -> [f32; 16] {
-        // SAFETY: the caller vouches for 16 readable numbers.
-        let bits = unsafe { from.cast::<[u16; 16]>().read_unaligned() };
-        bits.map(|b| f32::from_bits(u32::from(b) << 16))
+    unsafe fn load_first(from: *const bf16) -> [f32; 16] {
+        // SAFETY: the caller vouches for 16 readable pairs.
+        let pairs = unsafe { from.cast::<[[u16; 2]; 16]>().read_unaligned() };
+        pairs.map(|[first, _]| f32::from_bits(u32::from(first) << 16))
+    }
+
+    #[inline(always)]
+    unsafe fn load_second(from: *const bf16) -> [f32; 16] {
+        // SAFETY: the caller vouches for 16 readable pairs.
+        let pairs = unsafe { from.cast::<[[u16; 2]; 16]>().read_unaligned() };
+        pairs.map(|[_, second]| f32::from_bits(u32::from(second) << 16))
+    }
+
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, a: [f32; 16]) {
+        // SAFETY: the caller vouches for 16 writable numbers.
+        unsafe { to.cast::<[f32; 16]>().write_unaligned(a) }
+    }
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> [f32; 16] {
+        [x; 16]
+    }
+
+    #[inline(always)]
+    unsafe fn add(a: [f32; 16], b: [f32; 16]) -> [f32; 16] {
+        array::from_fn(|i| a[i] + b[i])
     }
 
     #[inline(always)]
     unsafe fn mul_add(a: [f32; 16], b: [f32; 16], sum: [f32; 16]) -> [f32; 16] {
         array::from_fn(|i| a[i] * b[i] + sum[i])
-    }
-
-    #[inline(always)]
-    unsafe fn sum(a: [f32; 16]) -> f32 {
-        let a: [f32; 8] = array::from_fn(|i| a[i] + a[i + 8]);
-        let a: [f32; 4] = array::from_fn(|i| a[i] + a[i + 4]);
-        (a[0] + a[2]) + (a[1] + a[3])
     }
 
     #[inline(always)]

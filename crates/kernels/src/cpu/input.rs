@@ -1,0 +1,245 @@
+//! The left side of a product: rows in the form that the kind of its weight and the instruction set want.
+
+use std::ops::Range;
+
+use super::buffer::{Buffer, Parts};
+use super::int4;
+use super::isa::int4::Signed;
+use super::isa::{BLOCK_ROWS, Isa, PAD, Quantized, QuantizedBlocks};
+use super::rows::quantize;
+use super::threads::Threads;
+use crate::int4::GROUP;
+use crate::{Result, WeightKind};
+
+/// Rows padded with zeros to a multiple of [`PAD`], and quantised as [`crate::int8`] says where the weight is.
+#[derive(Debug)]
+pub struct Input {
+    pub kind: WeightKind,
+    pub rows: usize,
+    pub stride: usize,
+    form: Form,
+    floats: Buffer<f32>,  // (rows, stride)
+    shorts: Buffer<i16>,  // (rows, stride)
+    planes: Buffer<u8>,   // (rows, high | low, stride), or as `QuantizedBlocks` says
+    offsets: Buffer<i32>, // (rows, stride / GROUP), for 4-bit weights
+    scales: Buffer<f32>,  // (rows,)
+}
+
+/// What a product reads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Form {
+    Floats,
+    /// 16-bit integers.
+    Shorts,
+    /// As [`Quantized`] has them: bytes plus 128.
+    Planes,
+    /// The same, tile by tile.
+    Blocks,
+    /// Signed bytes, and the sum of each group of inputs.
+    Signed,
+}
+
+/// Rows that one task prepares.
+const ROWS_A_TASK: usize = 4;
+
+/// Inputs that stand together for each row of a block.
+const TILE_INPUTS: usize = 64;
+
+impl Input {
+    pub fn new() -> Result<Self> {
+        Ok(Self {
+            kind: WeightKind::F32,
+            rows: 0,
+            stride: 0,
+            form: Form::Floats,
+            floats: Buffer::new(0, "")?,
+            shorts: Buffer::new(0, "")?,
+            planes: Buffer::new(0, "")?,
+            offsets: Buffer::new(0, "")?,
+            scales: Buffer::new(0, "")?,
+        })
+    }
+
+    /// Rows that are not quantised: (rows, stride).
+    pub fn floats(&self, rows: Range<usize>) -> &[f32] {
+        &self.floats.values()[rows.start * self.stride..rows.end * self.stride]
+    }
+
+    /// A row quantised for 8-bit weights.
+    pub fn quantized(&self, row: usize) -> Quantized<'_> {
+        let (stride, scale) = (self.stride, self.scales.values()[row]);
+        if self.form == Form::Planes {
+            let (high, low) = self.planes.values()[2 * row * stride..2 * (row + 1) * stride].split_at(stride);
+            return Quantized { shorts: &[], high, low, scale };
+        }
+        let shorts = &self.shorts.values()[row * stride..(row + 1) * stride];
+        Quantized { shorts, high: &[], low: &[], scale }
+    }
+
+    /// All rows quantised for 8-bit weights, where they are laid out for a matrix unit.
+    pub fn blocks(&self) -> Option<QuantizedBlocks<'_>> {
+        (self.form == Form::Blocks).then(|| QuantizedBlocks {
+            inputs: self.stride,
+            planes: self.planes.values(),
+            scales: &self.scales.values()[..self.rows],
+        })
+    }
+
+    /// A row quantised for 4-bit weights.
+    pub fn signed(&self, row: usize) -> Signed<'_> {
+        let planes: &[i8] = bytemuck::cast_slice(&self.planes.values()[2 * row * self.stride..]);
+        let groups = self.stride / GROUP;
+        Signed {
+            high: &planes[..self.stride],
+            low: &planes[self.stride..2 * self.stride],
+            offsets: &self.offsets.values()[row * groups..(row + 1) * groups],
+            scale: self.scales.values()[row],
+        }
+    }
+
+    /// Fills this with `rows` rows that `write(row, out)` computes, `out` being (width,).
+    pub fn prepare<I: Isa>(
+        &mut self,
+        isa: I,
+        threads: &mut Threads,
+        kind: WeightKind,
+        (rows, width): (usize, usize),
+        write: &(dyn Fn(usize, &mut [f32]) + Sync),
+    ) -> Result<()> {
+        let stride = width.next_multiple_of(PAD);
+        let form = match kind {
+            WeightKind::F32 | WeightKind::Bf16 => Form::Floats,
+            WeightKind::Int4 => Form::Signed,
+            WeightKind::Int8 if !I::PLANES => Form::Shorts,
+            WeightKind::Int8 if I::takes_blocks(rows, stride) => Form::Blocks,
+            WeightKind::Int8 => Form::Planes,
+        };
+        (self.kind, self.rows, self.stride, self.form) = (kind, rows, stride, form);
+        let padded = if form == Form::Blocks { rows.next_multiple_of(BLOCK_ROWS) } else { rows };
+        let groups = stride / GROUP;
+        // What only the quantising needs is kept for one row at a time.
+        match form {
+            Form::Floats => grow(&mut self.floats, rows * stride)?,
+            Form::Shorts => grow(&mut self.shorts, rows * stride)?,
+            Form::Planes | Form::Blocks | Form::Signed => grow(&mut self.planes, 2 * padded * stride)?,
+        }
+        grow(&mut self.offsets, if form == Form::Signed { rows * groups } else { 0 })?;
+        grow(&mut self.scales, if form == Form::Floats { 0 } else { rows })?;
+        let floats = Parts::new(self.floats.values_mut());
+        let shorts = Parts::new(self.shorts.values_mut());
+        let planes = Parts::new(self.planes.values_mut());
+        let offsets = Parts::new(self.offsets.values_mut());
+        let scales = Parts::new(self.scales.values_mut());
+        let row_of = |row: usize, x: &mut [f32], q: &mut [i16]| {
+            write(row, &mut x[..width]);
+            // SAFETY: each row belongs to one task.
+            let scale = unsafe { &mut scales.part(row..row + 1)[0] };
+            if form == Form::Shorts {
+                // SAFETY: each row belongs to one task.
+                *scale = quantize(isa, x, unsafe { shorts.part(row * stride..(row + 1) * stride) });
+                return;
+            }
+            *scale = quantize(isa, x, q);
+            if form == Form::Blocks {
+                // SAFETY: each row belongs to one task.
+                return unsafe { split_into_tiles(isa, q, row, &planes) };
+            }
+            // SAFETY: each row belongs to one task.
+            let planes = unsafe { planes.part(2 * row * stride..2 * (row + 1) * stride) };
+            if form == Form::Signed {
+                // SAFETY: each row belongs to one task.
+                let offsets = unsafe { offsets.part(row * groups..(row + 1) * groups) };
+                return int4::split(isa, q, bytemuck::cast_slice_mut(planes), offsets);
+            }
+            split_row(isa, q, planes);
+        };
+        threads.run(rows.div_ceil(ROWS_A_TASK), &|task| {
+            let task = task * ROWS_A_TASK..rows.min((task + 1) * ROWS_A_TASK);
+            if form == Form::Floats {
+                for row in task {
+                    // SAFETY: each row belongs to one task.
+                    let out = unsafe { floats.part(row * stride..(row + 1) * stride) };
+                    write(row, &mut out[..width]);
+                    out[width..].fill(0.0);
+                }
+            } else {
+                let (mut x, mut q) = (vec![0.0; stride], vec![0; stride]);
+                task.for_each(|row| row_of(row, &mut x, &mut q));
+            }
+        });
+        Ok(())
+    }
+}
+
+fn grow<T: bytemuck::Pod>(buffer: &mut Buffer<T>, len: usize) -> Result<()> {
+    if buffer.values().len() < len {
+        *buffer = Buffer::new(len, "activations")?;
+    }
+    Ok(())
+}
+
+/// Row `row` of [`QuantizedBlocks::planes`].
+///
+/// # Safety
+/// Only one thread at a time may write a row.
+unsafe fn split_into_tiles<I: Isa>(isa: I, q: &[i16], row: usize, planes: &Parts<'_, u8>) {
+    const PLANE: usize = BLOCK_ROWS * TILE_INPUTS;
+    let block = row / BLOCK_ROWS * (q.len() / TILE_INPUTS) * 2 * PLANE;
+    isa.run(|| {
+        for (step, q) in q.as_chunks::<TILE_INPUTS>().0.iter().enumerate() {
+            let high = block + step * 2 * PLANE + row % BLOCK_ROWS * TILE_INPUTS;
+            let low = high + PLANE;
+            // SAFETY: these bytes belong to this row, and the caller keeps others away from it.
+            let (high, low) =
+                unsafe { (planes.part(high..high + TILE_INPUTS), planes.part(low..low + TILE_INPUTS)) };
+            split(q, high, low);
+        }
+    });
+}
+
+/// The planes of a quantised row, high and then low, as [`Quantized`] has them.
+pub fn split_row<I: Isa>(isa: I, q: &[i16], planes: &mut [u8]) {
+    let (high, low) = planes.split_at_mut(q.len());
+    isa.run(|| split(q, high, low));
+}
+
+/// The planes of a quantised row without negative numbers, for a product that is told of no offset (weights' sums of
+/// zero).
+pub fn split_positive_row<I: Isa>(isa: I, q: &[i16], planes: &mut [u8]) {
+    if I::SIGNED_PLANES {
+        // The product takes the offset out of the activations themselves.
+        return split_row(isa, q, planes);
+    }
+    let (high, low) = planes.split_at_mut(q.len());
+    isa.run(|| {
+        for ((high, low), q) in high.iter_mut().zip(low).zip(q) {
+            *high = (q >> 8) as u8;
+            *low = *q as u8;
+        }
+    });
+}
+
+/// The planes of quantised numbers: the high bytes plus 128, and the low bytes plus 128.
+#[inline(always)]
+fn split(q: &[i16], high: &mut [u8], low: &mut [u8]) {
+    for ((high, low), q) in high.iter_mut().zip(low).zip(q) {
+        // The nearest multiple of 256, so that what is left fits a signed byte.
+        *high = (((q + 128) >> 8) + 128) as u8;
+        *low = (q + 128) as u8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planes_put_every_activation_together_again() {
+        let q: Vec<i16> = (-32_512..=32_512).collect();
+        let (mut high, mut low) = (vec![0; q.len()], vec![0; q.len()]);
+        split(&q, &mut high, &mut low);
+        for ((high, low), q) in high.iter().zip(&low).zip(&q) {
+            assert_eq!(256 * (i32::from(*high) - 128) + i32::from(*low) - 128, i32::from(*q));
+        }
+    }
+}

@@ -1,0 +1,451 @@
+//! x86-64 with AMX: a matrix unit that multiplies tiles of 16 rows by 64 bytes. Sapphire Rapids and later.
+//!
+//! Integers and bf16 both come as two planes of 16 rows, tile by tile, and as panels of 16 outputs, of which 64 bytes a
+//! row are one tile. f32 activations are split into a bf16 and what it lacks, another bf16: 16 bits of each number count.
+//!
+//! Eight tile registers: two hold the planes of 16 rows, two the panels of 32 outputs, four the sums of each plane with
+//! each panel. So each kibibyte that is loaded is multiplied once, and sums leave the registers only at the end. What is
+//! not a block of rows goes through AVX-512, whose integer products have the same bits.
+
+use std::any::TypeId;
+use std::arch::asm;
+use std::arch::x86_64::*;
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use bytemuck::Pod;
+use half::bf16;
+
+use super::avx512::{Avx512, halves, joined};
+use super::{
+    BLOCK_ROWS, FloatPanels, Isa, PANEL, PLANE_OFFSET, Panel, Products, Quantized, QuantizedBlocks, Stored,
+};
+
+/// Proof that AMX with 8-bit integers and bf16 exists beside AVX-512, and that the system lets this process use it.
+#[derive(Clone, Copy, Debug)]
+pub struct Amx(Avx512);
+
+/// Inputs of one tile: each of its rows has 64 bytes.
+const TILE_INPUTS: usize = 64;
+/// bf16 inputs of one tile.
+const TILE_BF16: usize = 32;
+/// Bytes of a tile.
+const TILE_BYTES: usize = BLOCK_ROWS * TILE_INPUTS;
+/// More inputs could overflow a 32-bit sum: 65,536 · 255 · 127 < 2³¹.
+const MOST_INPUTS: usize = 65_536;
+
+impl Isa for Amx {
+    const NAME: &'static str = "amx";
+    const FMA: bool = Avx512::FMA;
+    const BF16_PAIRS: bool = true;
+    const PANELS: [(usize, usize); 2] = Avx512::PANELS;
+    const PLANES: bool = Avx512::PLANES;
+    const INT4: [(usize, usize); 2] = Avx512::INT4;
+
+    fn detect() -> Option<Self> {
+        static USABLE: OnceLock<bool> = OnceLock::new();
+        let avx512 = Avx512::detect()?;
+        USABLE.get_or_init(|| exists() && permitted()).then_some(Self(avx512))
+    }
+
+    fn takes_blocks(rows: usize, inputs: usize) -> bool {
+        // One or two rows are done in vector registers while the tiles would still be loading.
+        rows > 2 && inputs <= MOST_INPUTS
+    }
+
+    fn blocks<'a>(
+        self,
+        x: &QuantizedBlocks<'_>,
+        panels: Range<usize>,
+        panel: &dyn Fn(usize) -> Panel<'a>,
+        emit: &mut dyn FnMut(Range<usize>, usize, &Products),
+    ) {
+        let mut tiles = Tiles::new(self);
+        // While the matrix unit works on one pair of panels, the products of the one before are scaled and stored.
+        let mut sums = [Sums([[[[0_i32; PANEL]; BLOCK_ROWS]; 2]; 2]); 2];
+        let mut pending = None;
+        let mut products = [[[0.0; PANEL]; 2]; BLOCK_ROWS];
+        let bytes = BLOCK_ROWS * 2 * x.inputs;
+        for (index, scales) in x.scales.chunks(BLOCK_ROWS).enumerate() {
+            tiles.configure(scales.len());
+            let planes = &x.planes[index * bytes..(index + 1) * bytes];
+            let rows = index * BLOCK_ROWS..index * BLOCK_ROWS + scales.len();
+            for (turn, first) in panels.clone().step_by(2).enumerate() {
+                // The last panel stands in for a partner that does not exist.
+                let pair = [panel(first), panel((first + 1).min(panels.end - 1))];
+                // Weights come from memory for the first rows, and from the cache for the others.
+                tiles.multiply(planes, pair.map(|panel| panel.values), index == 0, &mut sums[turn % 2]);
+                if let Some((first, pair)) = pending.replace((first, pair)) {
+                    // SAFETY: the token proves that the processor has AVX-512.
+                    unsafe { scale(&sums[(turn + 1) % 2], scales, &pair, &mut products) };
+                    emit(rows.clone(), first, &products);
+                }
+            }
+            if let Some((first, pair)) = pending.take() {
+                let last = (panels.len().div_ceil(2) + 1) % 2;
+                // SAFETY: the token proves that the processor has AVX-512.
+                unsafe { scale(&sums[last], scales, &pair, &mut products) };
+                emit(rows, first, &products);
+            }
+        }
+    }
+
+    fn floats<W: Stored>(self, x: &[f32], w: FloatPanels<'_, W>, add: bool, out: &mut [f32]) {
+        let inputs = w.inputs;
+        // What is not bf16 in whole tiles keeps to vectors, however many rows there are.
+        if TypeId::of::<W>() != TypeId::of::<bf16>() || !inputs.is_multiple_of(TILE_BF16) {
+            return self.0.floats(x, w, add, out);
+        }
+        let values: &[bf16] = bytemuck::cast_slice(w.values);
+        assert!(x.len().is_multiple_of(inputs), "length of the rows");
+        assert!(values.len().is_multiple_of(inputs * PANEL), "length of the panels");
+        let (rows, panels) = (x.len() / inputs, values.len() / (inputs * PANEL));
+        assert_eq!(out.len(), rows * panels * PANEL, "length of the output");
+        PLANES.with_borrow_mut(|planes| {
+            let len = BLOCK_ROWS * 2 * inputs;
+            planes.resize(planes.len().max(len), 0);
+            let planes = &mut planes[..len];
+            let mut tiles = Tiles::new(self);
+            for (index, x) in x.chunks(BLOCK_ROWS * inputs).enumerate() {
+                let count = x.len() / inputs;
+                tiles.configure(count);
+                for (row, x) in x.chunks_exact(inputs).enumerate() {
+                    // SAFETY: the token proves that the processor has AVX-512.
+                    unsafe { split(x, row, planes) };
+                }
+                let first_row = index * BLOCK_ROWS;
+                let out = &mut out[first_row * panels * PANEL..(first_row + count) * panels * PANEL];
+                self.block_of_floats(&tiles, planes, values, index == 0 && w.ahead != 0, (panels, add), out);
+            }
+        });
+    }
+
+    fn panels<const R: usize, const T: usize>(
+        self,
+        x: [Quantized<'_>; R],
+        w: [Panel<'_>; T],
+    ) -> [[[f32; PANEL]; T]; R] {
+        self.0.panels(x, w)
+    }
+
+    fn int4<const R: usize, const T: usize>(
+        self,
+        x: [super::int4::Signed<'_>; R],
+        w: [&[u8]; T],
+    ) -> [[[f32; PANEL]; T]; R] {
+        self.0.int4(x, w)
+    }
+
+    fn run<T>(self, loops: impl FnOnce() -> T) -> T {
+        self.0.run(loops)
+    }
+}
+
+thread_local! {
+    /// The planes of a block of f32 rows: room that every product would otherwise ask the system for.
+    static PLANES: RefCell<Vec<u16>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Amx {
+    /// The products of one block of rows with all panels: `out` (rows, panels · PANEL).
+    fn block_of_floats(
+        self,
+        tiles: &Tiles,
+        planes: &[u16],
+        values: &[bf16],
+        stream: bool,
+        (panels, add): (usize, bool),
+        out: &mut [f32],
+    ) {
+        let len = values.len() / panels;
+        let panel = |index: usize| &values[index * len..(index + 1) * len];
+        let mut sums = [Sums([[[[0.0_f32; PANEL]; BLOCK_ROWS]; 2]; 2]); 2];
+        // One pair behind, as for integers.
+        for turn in 0..=panels.div_ceil(2) {
+            let first = 2 * turn;
+            if first < panels {
+                let pair = [panel(first), panel((first + 1).min(panels - 1))];
+                tiles.multiply(planes, pair, stream, &mut sums[turn % 2]);
+            }
+            let Some(before) = turn.checked_sub(1) else { continue };
+            let sums = &sums[before % 2];
+            for (row, out) in out.chunks_exact_mut(panels * PANEL).enumerate() {
+                for (p, out) in out.as_chunks_mut::<PANEL>().0[2 * before..].iter_mut().take(2).enumerate() {
+                    let (high, low) = (&sums.0[0][p][row], &sums.0[1][p][row]);
+                    // SAFETY: the token proves that the processor has AVX-512.
+                    unsafe { put(high, low, add, out) };
+                }
+            }
+        }
+    }
+}
+
+/// `out = high + low`, or added to `out`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn put(high: &[f32; PANEL], low: &[f32; PANEL], add: bool, out: &mut [f32; PANEL]) {
+    // SAFETY: all pointers lead to sixteen numbers.
+    unsafe {
+        let sum = _mm512_add_ps(_mm512_loadu_ps(high.as_ptr()), _mm512_loadu_ps(low.as_ptr()));
+        let sum = if add { _mm512_add_ps(_mm512_loadu_ps(out.as_ptr()), sum) } else { sum };
+        _mm512_storeu_ps(out.as_mut_ptr(), sum);
+    }
+}
+
+/// Row `row` of a block as two planes of bf16, (inputs / 32, high | low, BLOCK_ROWS, 32): the nearest bf16, and the one
+/// nearest to what it lacks. What is infinite or NaN stands in the first alone.
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn split(x: &[f32], row: usize, planes: &mut [u16]) {
+    assert!(row < BLOCK_ROWS && planes.len() == BLOCK_ROWS * 2 * x.len(), "room for the planes");
+    let infinity = _mm512_set1_epi32(0x7f80_0000);
+    // The bits of the nearest bf16, ties to even, in the upper half.
+    let nearest = |x: __m512i| {
+        let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(x), _mm512_set1_epi32(1));
+        let sum = _mm512_add_epi32(_mm512_add_epi32(x, _mm512_set1_epi32(0x7fff)), odd);
+        _mm512_and_si512(sum, _mm512_set1_epi32(-0x1_0000))
+    };
+    for (index, x) in x.as_chunks::<16>().0.iter().enumerate() {
+        let at = (index / 2 * 2 * BLOCK_ROWS + row) * TILE_BF16 + index % 2 * 16;
+        let (high_at, low_at) =
+            (planes[at..].as_mut_ptr(), planes[at + BLOCK_ROWS * TILE_BF16..].as_mut_ptr());
+        // SAFETY: sixteen numbers can be read; sixteen can be written to each plane, whose length was checked.
+        unsafe {
+            let bits = _mm512_loadu_si512(x.as_ptr().cast());
+            let rounded = nearest(bits);
+            // Rounding may reach infinity, from where there is no way back: there the number is cut off instead.
+            let reached = _mm512_cmpeq_epi32_mask(_mm512_and_si512(rounded, infinity), infinity);
+            let cut = _mm512_and_si512(bits, _mm512_set1_epi32(-0x1_0000));
+            let high = _mm512_mask_mov_epi32(rounded, reached, cut);
+            let finite = !_mm512_cmpeq_epi32_mask(_mm512_and_si512(bits, infinity), infinity);
+            let rest = _mm512_sub_ps(_mm512_castsi512_ps(bits), _mm512_castsi512_ps(high));
+            let low = _mm512_maskz_mov_epi32(finite, nearest(_mm512_castps_si512(rest)));
+            _mm256_storeu_si256(high_at.cast(), _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(high)));
+            _mm256_storeu_si256(low_at.cast(), _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(low)));
+        }
+    }
+}
+
+/// Whether the processor has tiles, of 8-bit integers and of bf16, and the system saves them when it switches threads.
+fn exists() -> bool {
+    const TILES: u32 = 1 << 22 | 1 << 24 | 1 << 25; // leaf 7, EDX: AMX-BF16, AMX-TILE, AMX-INT8
+    const STATE: u64 = 1 << 17 | 1 << 18; // XCR0: the configuration and the data of tiles
+    #[target_feature(enable = "xsave")]
+    fn enabled() -> u64 {
+        // SAFETY: register 0 exists wherever the instruction does.
+        unsafe { _xgetbv(0) }
+    }
+    __cpuid(0).eax >= 7
+        && __cpuid_count(7, 0).edx & TILES == TILES
+        && is_x86_feature_detected!("xsave")
+        // SAFETY: the instruction exists, as just asked; AVX-512 implies that the system has enabled it.
+        && unsafe { enabled() } & STATE == STATE
+}
+
+/// Asks Linux for room for the tiles, which it grants to a process once and for all its threads. Other systems have no
+/// such call.
+fn permitted() -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
+        const TILE_DATA: libc::c_long = 18;
+        // SAFETY: the call takes two numbers and touches no memory.
+        unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0 }
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        true
+    }
+}
+
+/// The sums of two planes of a block of rows with two panels: (planes, panels, rows, outputs).
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Sums<S>([[[[S; PANEL]; BLOCK_ROWS]; 2]; 2]);
+
+/// The products from their sums, as [`crate::int8`] says. In vectors by hand: of the plain loops the compiler makes
+/// gathers across rows.
+///
+/// # Safety
+/// The processor must have AVX-512.
+#[target_feature(enable = "avx512f,avx512dq")]
+unsafe fn scale(sums: &Sums<i32>, scales: &[f32], panels: &[Panel<'_>; 2], products: &mut Products) {
+    let (high_unit, offset_unit) = (_mm512_set1_pd(256.0), _mm512_set1_pd(PLANE_OFFSET));
+    for (p, panel) in panels.iter().enumerate() {
+        // SAFETY: all pointers lead to arrays of sixteen numbers.
+        unsafe {
+            let weight_sums = halves(_mm512_loadu_si512(panel.sums.as_ptr().cast()));
+            let offsets = weight_sums.map(|sums| _mm512_mul_pd(sums, offset_unit));
+            let weight_scales = _mm512_loadu_ps(panel.scales.as_ptr());
+            for (r, scale) in scales.iter().enumerate() {
+                let high = halves(_mm512_loadu_si512(sums.0[0][p][r].as_ptr().cast()));
+                let low = halves(_mm512_loadu_si512(sums.0[1][p][r].as_ptr().cast()));
+                // Integers below 2⁵³ all along, so it rounds once.
+                let first = _mm512_sub_pd(_mm512_fmadd_pd(high[0], high_unit, low[0]), offsets[0]);
+                let second = _mm512_sub_pd(_mm512_fmadd_pd(high[1], high_unit, low[1]), offsets[1]);
+                let sum = joined(first, second);
+                let scale = _mm512_mul_ps(_mm512_set1_ps(*scale), weight_scales);
+                _mm512_storeu_ps(products[r][p].as_mut_ptr(), _mm512_mul_ps(sum, scale));
+            }
+        }
+    }
+}
+
+/// The tile registers of this thread, released when dropped.
+struct Tiles {
+    rows: usize, // of the blocks that they are configured for; 0 before the first
+}
+
+/// The shapes of the tile registers, as `ldtilecfg` reads them. Intel, Software Developer's Manual, volume 2.
+#[repr(C, align(64))]
+struct Config {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// The sums of a block with two panels by `$dot`, 64 bytes of each row at a time: `x` steps through the block, `w0` and
+/// `w1` through the panels.
+macro_rules! multiply {
+    ($dot:literal, $x:ident, $w:ident, $steps:ident, $sums:ident, $($prefetch:literal),*) => {
+        asm!(
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tilezero tmm2",
+            "tilezero tmm3",
+            "2:",
+            "tileloadd tmm4, [{x} + {line}]",
+            "tileloadd tmm6, [{w0} + {line}]",
+            "tileloadd tmm7, [{w1} + {line}]",
+            $($prefetch,)*
+            concat!($dot, " tmm0, tmm4, tmm6"),
+            concat!($dot, " tmm1, tmm4, tmm7"),
+            "tileloadd tmm5, [{x} + {line} + 1024]",
+            concat!($dot, " tmm2, tmm5, tmm6"),
+            concat!($dot, " tmm3, tmm5, tmm7"),
+            "add {x}, 2048",
+            "add {w0}, 1024",
+            "add {w1}, 1024",
+            "dec {steps}",
+            "jnz 2b",
+            "tilestored [{sums} + {line}], tmm0",
+            "tilestored [{sums} + {line} + 1024], tmm1",
+            "tilestored [{sums} + {line} + 2048], tmm2",
+            "tilestored [{sums} + {line} + 3072], tmm3",
+            x = inout(reg) $x => _,
+            w0 = inout(reg) $w[0] => _,
+            w1 = inout(reg) $w[1] => _,
+            steps = inout(reg) $steps => _,
+            sums = in(reg) $sums,
+            line = in(reg) 64_usize,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        )
+    };
+}
+
+/// The same with panels from memory: what comes 4 KiB later is fetched meanwhile.
+macro_rules! stream {
+    ($dot:literal, $x:ident, $w:ident, $steps:ident, $sums:ident) => {
+        multiply!(
+            $dot,
+            $x,
+            $w,
+            $steps,
+            $sums,
+            "prefetcht0 [{w0} + 4096]",
+            "prefetcht0 [{w0} + 4160]",
+            "prefetcht0 [{w0} + 4224]",
+            "prefetcht0 [{w0} + 4288]",
+            "prefetcht0 [{w0} + 4352]",
+            "prefetcht0 [{w0} + 4416]",
+            "prefetcht0 [{w0} + 4480]",
+            "prefetcht0 [{w0} + 4544]",
+            "prefetcht0 [{w0} + 4608]",
+            "prefetcht0 [{w0} + 4672]",
+            "prefetcht0 [{w0} + 4736]",
+            "prefetcht0 [{w0} + 4800]",
+            "prefetcht0 [{w0} + 4864]",
+            "prefetcht0 [{w0} + 4928]",
+            "prefetcht0 [{w0} + 4992]",
+            "prefetcht0 [{w0} + 5056]",
+            "prefetcht0 [{w1} + 4096]",
+            "prefetcht0 [{w1} + 4160]",
+            "prefetcht0 [{w1} + 4224]",
+            "prefetcht0 [{w1} + 4288]",
+            "prefetcht0 [{w1} + 4352]",
+            "prefetcht0 [{w1} + 4416]",
+            "prefetcht0 [{w1} + 4480]",
+            "prefetcht0 [{w1} + 4544]",
+            "prefetcht0 [{w1} + 4608]",
+            "prefetcht0 [{w1} + 4672]",
+            "prefetcht0 [{w1} + 4736]",
+            "prefetcht0 [{w1} + 4800]",
+            "prefetcht0 [{w1} + 4864]",
+            "prefetcht0 [{w1} + 4928]",
+            "prefetcht0 [{w1} + 4992]",
+            "prefetcht0 [{w1} + 5056]"
+        )
+    };
+}
+
+impl Tiles {
+    /// Not configured yet.
+    fn new(_: Amx) -> Self {
+        Self { rows: 0 }
+    }
+
+    /// For blocks of `rows` rows, from 1 to 16.
+    fn configure(&mut self, rows: usize) {
+        if self.rows == rows {
+            return;
+        }
+        assert!((1..=BLOCK_ROWS).contains(&rows), "rows of a block");
+        let mut config =
+            Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+        config.row_bytes[..8].fill(TILE_INPUTS as u16);
+        config.rows[..6].fill(rows as u8); // sums and activations
+        config.rows[6..8].fill(BLOCK_ROWS as u8); // panels: 16 groups of inputs
+        // SAFETY: the token in `new` proves that the registers exist and may be used; the shapes are legal.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly)) };
+        self.rows = rows;
+    }
+
+    /// Sums of one block (tiles, planes, 16, 64 bytes) with two panels (tiles, 16, 64 bytes); `stream` when these come
+    /// from memory. Bytes times bytes, or bf16 times bf16.
+    fn multiply<X: Pod, W: Pod, S: Pod>(
+        &self,
+        planes: &[X],
+        panels: [&[W]; 2],
+        stream: bool,
+        sums: &mut Sums<S>,
+    ) {
+        const { assert!(size_of::<X>() == size_of::<W>() && size_of::<X>() <= 2 && size_of::<S>() == 4) };
+        let steps = size_of_val(planes) / (2 * TILE_BYTES);
+        assert!(self.rows > 0, "tiles are configured");
+        assert!(steps > 0 && size_of_val(planes) == steps * 2 * TILE_BYTES, "length of the activations");
+        assert!(panels.iter().all(|panel| size_of_val(*panel) == steps * TILE_BYTES), "length of the panels");
+        let (x, w, sums) = (planes.as_ptr(), panels.map(<[W]>::as_ptr), &raw mut *sums);
+        // SAFETY: the tiles are configured, as just checked. Loads stay within the slices: each step reads two tiles of
+        // activations and one of each panel, at most 16 rows each. The stores fit `sums`. Prefetching may go anywhere.
+        unsafe {
+            match (size_of::<X>(), stream) {
+                (1, false) => multiply!("tdpbusd", x, w, steps, sums,),
+                (1, true) => stream!("tdpbusd", x, w, steps, sums),
+                (_, false) => multiply!("tdpbf16ps", x, w, steps, sums,),
+                (_, true) => stream!("tdpbf16ps", x, w, steps, sums),
+            }
+        }
+    }
+}
+
+impl Drop for Tiles {
+    fn drop(&mut self) {
+        // Registers in use would be saved, eight kibibytes, whenever the system switches threads.
+        // SAFETY: the registers exist, as for `configure`, and nobody needs what they hold.
+        unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    }
+}

@@ -1,0 +1,370 @@
+//! The product of rows with a matrix, shared out among threads, and what becomes of the numbers that come out.
+//!
+//! A task is a run of panels for all rows. Its rows are the outer loop: a few of them stay in the first-level cache while
+//! the task's panels stream past, from memory for the first rows and from the second-level cache for the others.
+
+use std::array;
+use std::ops::Range;
+
+use half::bf16;
+
+use super::buffer::Parts;
+use super::input::Input;
+use super::int4;
+use super::isa::{FloatPanels, Isa, PANEL, PANEL_AHEAD, Panel, QuantizedBlocks, Stored};
+use super::matrix::{Numbers, Weight};
+use super::rows::{self, Rows};
+use super::threads::Threads;
+use crate::Activation;
+
+/// What becomes of the numbers of a product.
+#[derive(Clone, Copy)]
+pub enum Sink<'a> {
+    /// `out = x · wᵀ + bias`
+    Store(Option<&'a [f32]>),
+    /// `out += x · wᵀ + bias`
+    Add(Option<&'a [f32]>),
+    /// `out = activation(x · gateᵀ) · (x · upᵀ)`, where the gate is the first half of the matrix; each half consists of
+    /// whole panels.
+    Gate(Activation),
+}
+
+/// Below this many multiplications, some ten microseconds, a product is done sooner by one thread than shared out.
+const WORTH_SHARING: usize = 1 << 19;
+
+/// Bytes of weights that stay in the second-level cache while many rows pass over them.
+const CACHED: usize = 768 << 10;
+
+/// Up to so many rows, a product waits for its weights rather than for its multiplications.
+const FEW_ROWS: usize = 16;
+
+/// Panels that a task has a multiple of, so that every shape of tile fits: a gate and its partner, at least.
+const STEP: usize = 2;
+
+/// The product of all rows of `input` with `weight`, into `out` (rows, outputs), or half of the outputs for a gate.
+pub fn multiply<I: Isa>(
+    isa: I,
+    threads: &mut Threads,
+    weight: &Weight,
+    input: &Input,
+    sink: Sink<'_>,
+    out: &mut Rows,
+) {
+    let rows = input.rows;
+    assert!(input.stride == weight.stride && input.kind == weight.kind(), "input of the product");
+    let count = weight.outputs.div_ceil(PANEL);
+    let half = if let Sink::Gate(_) = sink { Some(count / 2) } else { None };
+    let width = if half.is_some() { weight.outputs / 2 } else { weight.outputs };
+    assert!(out.width() == width && (half.is_none() || width.is_multiple_of(PANEL)), "width of the product");
+    let work = rows * weight.outputs * weight.stride;
+    let tasks = if work < WORTH_SHARING {
+        1
+    } else if rows <= FEW_ROWS {
+        threads.count() * 16 // small ones end together
+    } else {
+        threads.count() * 2 // each reads all rows again
+    };
+    let size = count.div_ceil(tasks).next_multiple_of(STEP);
+    let cached = CACHED / weight.kind().bytes(PANEL, weight.stride) / STEP * STEP;
+    let size = if tasks == 1 { size } else { size.min(cached.clamp(STEP, 16)) };
+    let numbers = Parts::new(out.values_mut());
+    let order = Order { half };
+    threads.run(count.div_ceil(size), &|task| {
+        let panels = task * size..count.min((task + 1) * size);
+        let (parts, gates) = (&numbers, Vec::new());
+        let out = &mut Output { isa, width, sink, parts, panels: panels.clone(), gates };
+        match &weight.numbers {
+            Numbers::F32(w) => floats(input, w.values(), order, out),
+            Numbers::Bf16(w) => {
+                floats::<_, bf16>(input, bytemuck::cast_slice(w.values()), order, out);
+            }
+            Numbers::Int8 { values, scales, sums } => {
+                let len = PANEL * weight.stride;
+                let panel = |panel: usize| Panel {
+                    values: &values.values()[panel * len..(panel + 1) * len],
+                    scales: &scales.values().as_chunks().0[panel],
+                    sums: &sums.values().as_chunks().0[panel],
+                };
+                match input.blocks() {
+                    Some(x) => blocks(&x, order, &panel, out),
+                    None => cover(&Int8 { input, panel }, rows, order, out),
+                }
+            }
+            Numbers::Int4(weights) => cover(&Int4 { input, weights }, rows, order, out),
+        }
+    });
+}
+
+/// In which order a product takes the panels of a matrix: as they lie, or a gate's in turn with their partners.
+#[derive(Clone, Copy)]
+struct Order {
+    half: Option<usize>,
+}
+
+impl Order {
+    /// The panel that comes `at`-th.
+    fn panel(self, at: usize) -> usize {
+        self.half.map_or(at, |half| at / 2 + at % 2 * half)
+    }
+}
+
+/// Where the products of one task go.
+struct Output<'a, I> {
+    isa: I,
+    width: usize,
+    sink: Sink<'a>,
+    parts: &'a Parts<'a, f32>, // (rows, width)
+    panels: Range<usize>,
+    gates: Vec<f32>, // (rows, gate | up, outputs), of the rows in hand, for a gate
+}
+
+impl<I: Isa> Output<'_, I> {
+    /// Takes products of the rows from `row` on, each with the same number of panels, of which the first comes `at`-th.
+    /// The panels of some rows come in order, each row's all before the next rows'.
+    ///
+    /// # Safety
+    /// Only one thread at a time may bring products of these panels.
+    unsafe fn take<'p>(
+        &mut self,
+        row: usize,
+        at: usize,
+        products: impl ExactSizeIterator<Item = &'p [[f32; PANEL]]>,
+    ) {
+        let (isa, rows) = (self.isa, row..row + products.len());
+        let Sink::Gate(activation) = self.sink else {
+            return isa.run(|| {
+                for (row, products) in rows.zip(products) {
+                    for (panel, products) in products.iter().enumerate() {
+                        // SAFETY: as the caller vouches.
+                        unsafe { self.put(row, at + panel, products) };
+                    }
+                }
+            });
+        };
+        let width = self.panels.len() / 2 * PANEL;
+        self.gates.resize(rows.len() * 2 * width, 0.0);
+        let mut end = at;
+        for (products, line) in products.zip(self.gates.chunks_exact_mut(2 * width)) {
+            end = at + products.len();
+            let (gate, up) = line.split_at_mut(width);
+            for (pair, products) in products.as_chunks::<2>().0.iter().enumerate() {
+                let place = (at - self.panels.start) / 2 * PANEL + pair * PANEL;
+                gate[place..place + PANEL].copy_from_slice(&products[0]);
+                up[place..place + PANEL].copy_from_slice(&products[1]);
+            }
+        }
+        if end < self.panels.end {
+            return;
+        }
+        for (row, line) in rows.zip(self.gates.chunks_exact(2 * width)) {
+            let (gate, up) = line.split_at(width);
+            // SAFETY: as the caller vouches.
+            unsafe { self.put_gate(activation, row, gate, up) };
+        }
+    }
+
+    /// Takes all gates of this task for one row, and their partners.
+    ///
+    /// # Safety
+    /// As for [`take`](Self::take).
+    unsafe fn put_gate(&self, activation: Activation, row: usize, gate: &[f32], up: &[f32]) {
+        let at = row * self.width + self.panels.start / 2 * PANEL;
+        // SAFETY: the caller keeps others away from these numbers.
+        rows::gate(self.isa, activation, gate, up, unsafe { self.parts.part(at..at + gate.len()) });
+    }
+
+    /// # Safety
+    /// As for [`take`](Self::take).
+    #[inline(always)]
+    unsafe fn put(&self, row: usize, panel: usize, products: &[f32; PANEL]) {
+        let first = panel * PANEL;
+        let at = row * self.width + first;
+        let count = PANEL.min(self.width - first);
+        // SAFETY: the caller keeps others away from these numbers.
+        let out = unsafe { self.parts.part(at..at + count) };
+        let bias_of = |bias: &[f32]| {
+            let mut lanes = [0.0; PANEL];
+            lanes[..count].copy_from_slice(&bias[first..first + count]);
+            lanes
+        };
+        // Over arrays, so that each loop becomes one vector; over slices of sixteen it would go number by number.
+        let mut sums = *products;
+        match self.sink {
+            Sink::Store(None) | Sink::Add(None) => {}
+            Sink::Store(Some(bias)) | Sink::Add(Some(bias)) => {
+                let bias = bias_of(bias);
+                (0..PANEL).for_each(|j| sums[j] += bias[j]);
+            }
+            Sink::Gate(_) => unreachable!("gates come in pairs"),
+        }
+        match out.first_chunk_mut::<PANEL>() {
+            Some(out) if matches!(self.sink, Sink::Add(_)) => (0..PANEL).for_each(|j| out[j] += sums[j]),
+            Some(out) => *out = sums,
+            None => {
+                for (out, sum) in out.iter_mut().zip(&sums) {
+                    *out = if matches!(self.sink, Sink::Add(_)) { *out + sum } else { *sum };
+                }
+            }
+        }
+    }
+}
+
+/// Products of a few rows with a few panels, all sums in registers.
+trait Tile<I: Isa> {
+    /// Rows, and panels for them: for one row, and for many.
+    const SHAPES: [(usize, usize); 2];
+
+    /// Of the rows from `row` on with these panels: (rows, panels, outputs).
+    fn products<const R: usize, const T: usize>(
+        &self,
+        isa: I,
+        row: usize,
+        panels: [usize; T],
+    ) -> [[[f32; PANEL]; T]; R];
+}
+
+struct Int8<'a, P> {
+    input: &'a Input,
+    panel: P,
+}
+
+impl<'a, I: Isa, P: Fn(usize) -> Panel<'a>> Tile<I> for Int8<'_, P> {
+    const SHAPES: [(usize, usize); 2] = I::PANELS;
+
+    fn products<const R: usize, const T: usize>(
+        &self,
+        isa: I,
+        row: usize,
+        panels: [usize; T],
+    ) -> [[[f32; PANEL]; T]; R] {
+        isa.panels(array::from_fn(|r| self.input.quantized(row + r)), panels.map(&self.panel))
+    }
+}
+
+struct Int4<'a> {
+    input: &'a Input,
+    weights: &'a int4::Panels,
+}
+
+impl<I: Isa> Tile<I> for Int4<'_> {
+    const SHAPES: [(usize, usize); 2] = I::INT4;
+
+    fn products<const R: usize, const T: usize>(
+        &self,
+        isa: I,
+        row: usize,
+        panels: [usize; T],
+    ) -> [[[f32; PANEL]; T]; R] {
+        isa.int4(
+            array::from_fn(|r| self.input.signed(row + r)),
+            panels.map(|panel| self.weights.panel(panel)),
+        )
+    }
+}
+
+/// Multiplies all rows with the panels of a task, tile by tile.
+fn cover<I: Isa, K: Tile<I>>(tile: &K, rows: usize, order: Order, out: &mut Output<'_, I>) {
+    let mut row = 0;
+    while row < rows {
+        let left = rows - row;
+        let (most, across) = K::SHAPES[usize::from(left > 1)];
+        row += match (left.min(most), across) {
+            (6, _) => stripe_of::<I, K, 6, 1>(tile, row, order, out),
+            (5, _) => stripe_of::<I, K, 5, 1>(tile, row, order, out),
+            (4, 1) => stripe_of::<I, K, 4, 1>(tile, row, order, out),
+            (4, _) => stripe_of::<I, K, 4, 2>(tile, row, order, out),
+            (3, 1) => stripe_of::<I, K, 3, 1>(tile, row, order, out),
+            (3, _) => stripe_of::<I, K, 3, 2>(tile, row, order, out),
+            (2, 1) => stripe_of::<I, K, 2, 1>(tile, row, order, out),
+            (2, _) => stripe_of::<I, K, 2, 2>(tile, row, order, out),
+            (_, 4) => stripe_of::<I, K, 1, 4>(tile, row, order, out),
+            (_, 2) => stripe_of::<I, K, 1, 2>(tile, row, order, out),
+            _ => stripe_of::<I, K, 1, 1>(tile, row, order, out),
+        };
+    }
+}
+
+/// `R` rows by all panels, `T` at a time. Returns `R`.
+fn stripe_of<I: Isa, K: Tile<I>, const R: usize, const T: usize>(
+    tile: &K,
+    row: usize,
+    order: Order,
+    out: &mut Output<'_, I>,
+) -> usize {
+    let (isa, panels) = (out.isa, out.panels.clone());
+    let mut at = panels.start;
+    while at < panels.end {
+        let left = panels.end - at;
+        if left >= T && T > 1 {
+            let products = tile.products::<R, T>(isa, row, array::from_fn(|t| order.panel(at + t)));
+            // SAFETY: these panels belong to this task.
+            unsafe { out.take(row, at, products.iter().map(<[_; T]>::as_slice)) };
+            at += T;
+        } else if left > 1 {
+            // A gate and its partner go out together.
+            let [first, second] = [at, at + 1].map(|at| tile.products::<R, 1>(isa, row, [order.panel(at)]));
+            let products: [[[f32; PANEL]; 2]; R] = array::from_fn(|r| [first[r][0], second[r][0]]);
+            // SAFETY: these panels belong to this task.
+            unsafe { out.take(row, at, products.iter().map(<[_; 2]>::as_slice)) };
+            at += 2;
+        } else {
+            let products = tile.products::<R, 1>(isa, row, [order.panel(at)]);
+            // SAFETY: this panel belongs to this task.
+            unsafe { out.take(row, at, products.iter().map(<[_; 1]>::as_slice)) };
+            at += 1;
+        }
+    }
+    R
+}
+
+/// Multiplies all rows with the panels of a task on the matrix unit.
+fn blocks<'a, I: Isa>(
+    x: &QuantizedBlocks<'_>,
+    order: Order,
+    panel: &dyn Fn(usize) -> Panel<'a>,
+    out: &mut Output<'_, I>,
+) {
+    let (panels, end) = (out.panels.clone(), out.panels.end);
+    out.isa.blocks(x, panels, &|at| panel(order.panel(at)), &mut |rows, first, products| {
+        let count = (end - first).min(2);
+        // SAFETY: these panels belong to this task.
+        unsafe { out.take(rows.start, first, products[..rows.len()].iter().map(|pair| &pair[..count])) };
+    });
+}
+
+/// Rows whose products with a task's float panels are computed before they are stored.
+const ROWS_AT_ONCE: usize = 32;
+
+/// Multiplies all rows with the float panels of a task.
+fn floats<I: Isa, W: Stored>(input: &Input, w: &[W], order: Order, out: &mut Output<'_, I>) {
+    let panels = out.panels.clone();
+    let len = PANEL * input.stride;
+    let of = |panels: Range<usize>| FloatPanels {
+        values: &w[panels.start * len..panels.end * len],
+        inputs: input.stride,
+        ahead: PANEL_AHEAD,
+    };
+    let mut products = vec![[0.0; PANEL]; panels.len() * input.rows.min(ROWS_AT_ONCE)];
+    for first in (0..input.rows).step_by(ROWS_AT_ONCE) {
+        let rows = first..input.rows.min(first + ROWS_AT_ONCE);
+        let x = input.floats(rows.clone());
+        let Some(half) = order.half else {
+            let products = &mut products[..panels.len() * rows.len()];
+            out.isa.floats(x, of(panels.clone()), false, products.as_flattened_mut());
+            // SAFETY: these panels belong to this task.
+            unsafe { out.take(first, panels.start, products.chunks_exact(panels.len())) };
+            continue;
+        };
+        // Gates and their partners lie apart: each are multiplied for themselves.
+        let gates = panels.start / 2..panels.end / 2;
+        let (gate, up) = products[..panels.len() * rows.len()].split_at_mut(gates.len() * rows.len());
+        out.isa.floats(x, of(gates.clone()), false, gate.as_flattened_mut());
+        out.isa.floats(x, of(half + gates.start..half + gates.end), false, up.as_flattened_mut());
+        let Sink::Gate(activation) = out.sink else { unreachable!("only a gate has halves") };
+        let lines = gate.chunks_exact(gates.len()).zip(up.chunks_exact(gates.len()));
+        for (row, (gate, up)) in rows.zip(lines) {
+            // SAFETY: these panels belong to this task.
+            unsafe { out.put_gate(activation, row, gate.as_flattened(), up.as_flattened()) };
+        }
+    }
+}
