@@ -23,7 +23,7 @@ const TRIED_AS: [f32; 5] = [-8.0, -8.4, -8.8, -9.2, -7.6];
 /// exactly; NaN where a weight is infinite or NaN.
 ///
 /// A scale is the one of least squared error among a few: those that make the weight of largest magnitude one of
-/// [`TRIED_AS`], and the one of least squares for the integers that the best of them gives. All are rounded to f16
+/// `TRIED_AS`, and the one of least squares for the integers that the best of them gives. All are rounded to f16
 /// first, so a group of weights below 2⁻²⁵ becomes zero.
 #[inline(always)]
 pub fn quantize<const N: usize>(w: &[[f32; N]], q: &mut [[u8; N]]) -> [f32; N] {
