@@ -69,6 +69,40 @@ fn chunks_threads_and_blocks_change_nothing() {
     }
 }
 
+/// Over spans of the context, blocks of rows and tasks of every size: log-probabilities show a difference in any bit of the
+/// forward pass.
+#[test]
+fn every_bit_is_the_same_whatever_the_threads_the_chunks_and_the_neighbours() {
+    let text = Prompt::Ids((0..700_u32).map(|i| 7 + i * i % 5000).collect());
+    let forms = [
+        (Weights::Int8, KvKind::Bf16),
+        (Weights::Int8, KvKind::Int8),
+        (Weights::Int4, KvKind::F32),
+        (Weights::Int4All, KvKind::Bf16),
+        (Weights::Bf16, KvKind::Bf16),
+    ];
+    for (weights, kv) in forms {
+        let mut right: Option<Vec<Option<f64>>> = None;
+        for (threads, prefill_chunk) in [(1, 512), (2, 512), (3, 37), (2, 700)] {
+            let options =
+                Options { threads: Some(threads), prefill_chunk, weights, kv, ..Options::default() };
+            let engine = Engine::load(None, &options).unwrap();
+            let neighbour = Prompt::Ids((0..300_u32).map(|i| 9 + i % 4000).collect());
+            let scores = std::thread::scope(|scope| {
+                let others = (0..2).map(|_| scope.spawn(|| engine.score(&neighbour).unwrap().logprobs));
+                let others: Vec<_> = others.collect();
+                let scores = engine.score(&text).unwrap().logprobs;
+                let others: Vec<_> = others.into_iter().map(|other| other.join().unwrap()).collect();
+                assert_eq!(others[0], others[1]);
+                scores
+            });
+            let right = right.get_or_insert_with(|| scores.clone());
+            let (weights, kv) = (weights.name(), kv.name());
+            assert!(scores == *right, "{weights}, {kv}: {threads} threads, chunks of {prefill_chunk}");
+        }
+    }
+}
+
 #[test]
 fn streamed_text_is_the_whole_text() {
     let engine = engine();
