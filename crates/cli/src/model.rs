@@ -29,7 +29,7 @@ pub struct EngineArgs {
     #[command(flatten)]
     pub model: ModelArgs,
 
-    /// Where to compute: auto, cpu, cpu:avx512, cpu:avxvnni, cpu:avx2, cpu:i8mm, cpu:dotprod, cpu:neon, cpu:scalar or
+    /// Where to compute: auto, cpu, cpu:amx, cpu:avx512, cpu:avxvnni, cpu:avx2, cpu:i8mm, cpu:dotprod, cpu:neon, cpu:scalar or
     /// reference (slow, the definition of what is right)
     #[arg(long, default_value = "auto", value_name = "DEVICE")]
     pub device: String,
