@@ -8,8 +8,9 @@ use whin_kernels::reference::Reference;
 use crate::bounds::{Bounded, PAIR, with_loss};
 use crate::cases::Case;
 use crate::compare::{compare, same};
+use crate::few;
 
-/// The processor with every instruction set that it has, worked by 1, 2 and 3 threads.
+/// The processor with every instruction set that it has, worked by 1, 2 and 3 threads (1 and 3 where few cases run).
 pub struct Cpus {
     scalar: Vec<Cpu<Scalar>>,
     #[cfg(target_arch = "x86_64")]
@@ -129,7 +130,8 @@ fn pools<I: Isa>() -> Vec<Cpu<I>> {
     if I::detect().is_none() {
         return Vec::new();
     }
-    (1..=3).map(|threads| Cpu::new(threads).expect("threads")).collect()
+    let counts = if few() { &[1, 3][..] } else { &[1, 2, 3] };
+    counts.iter().map(|threads| Cpu::new(*threads).expect("threads")).collect()
 }
 
 fn ask<I: Isa>(cpus: &mut [Cpu<I>], case: &impl Case) -> Vec<Answer> {
