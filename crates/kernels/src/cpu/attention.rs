@@ -17,6 +17,7 @@ use super::input::{split_positive_row, split_row};
 use super::isa::{FloatPanels, Isa, PANEL, Panel, Quantized, Stored, place};
 use super::rows::{Rows, exp, fused, quantize};
 use super::threads::Threads;
+use super::tiles::{Tile, cover};
 use crate::{Attend, BLOCK, KvKind, Step};
 
 /// Below this many multiplications one thread is done sooner than several.
@@ -275,16 +276,13 @@ impl<'a, I: Isa> Heads<'a, I> {
             let seeing = rows.start * group..rows.end * group;
             let head = state.quantized_head(layer, self.kv_head, *number);
             let scores = &mut self.scores;
-            cover(
-                isa,
-                &queries,
-                seeing.clone(),
-                BLOCK / PANEL,
-                &|panel| head.keys(panel),
-                &mut |row, panel, found| {
-                    scores[row * BLOCK + panel * PANEL..][..PANEL].copy_from_slice(found);
-                },
-            );
+            let tile = Cached { x: &queries, panel: |panel| head.keys(panel) };
+            cover(isa, &tile, seeing.clone(), 0..BLOCK / PANEL, &mut |row, panel, lines| {
+                for (row, found) in (row..).zip(lines) {
+                    let found = found.as_flattened();
+                    scores[row * BLOCK + panel * PANEL..][..found.len()].copy_from_slice(found);
+                }
+            });
             self.soften(block, seeing.clone());
             for query in seeing.clone() {
                 let scores = &mut self.scores[query * BLOCK..(query + 1) * BLOCK];
@@ -295,17 +293,13 @@ impl<'a, I: Isa> Heads<'a, I> {
                 weights.set(isa, query, scores, split_positive_row);
             }
             let sums = &mut self.partial.sums;
-            cover(
-                isa,
-                &weights,
-                seeing,
-                stride / PANEL,
-                &|panel| head.values(panel),
-                &mut |row, panel, found| {
-                    let sums = &mut sums[row * stride + panel * PANEL..][..PANEL];
-                    sums.iter_mut().zip(found).for_each(|(sum, more)| *sum += more);
-                },
-            );
+            let tile = Cached { x: &weights, panel: |panel| head.values(panel) };
+            cover(isa, &tile, seeing, 0..stride / PANEL, &mut |row, panel, lines| {
+                for (row, found) in (row..).zip(lines) {
+                    let sums = sums[row * stride + panel * PANEL..].iter_mut();
+                    sums.zip(found.as_flattened()).for_each(|(sum, more)| *sum += more);
+                }
+            });
         }
     }
 
@@ -436,50 +430,21 @@ impl<I: Isa> QuantizedRows<I> {
     }
 }
 
-/// Hands the products of `rows` with `panels` panels to `put(row, panel, products)`.
-fn cover<'a, I: Isa>(
-    isa: I,
-    x: &QuantizedRows<I>,
-    rows: Range<usize>,
-    panels: usize,
-    panel: &dyn Fn(usize) -> Panel<'a>,
-    put: &mut dyn FnMut(usize, usize, &[f32; PANEL]),
-) {
-    let mut row = rows.start;
-    while row < rows.end {
-        row += match (I::PANELS, rows.end - row) {
-            ([_, (4, 2)], 4..) => cover_rows::<I, 4, 2>(isa, x, row, panels, panel, put),
-            ([_, (4, 2)], 2..) => cover_rows::<I, 2, 2>(isa, x, row, panels, panel, put),
-            ([_, (2, 1)], 2..) => cover_rows::<I, 2, 1>(isa, x, row, panels, panel, put),
-            ([(1, 4), _], _) => cover_rows::<I, 1, 4>(isa, x, row, panels, panel, put),
-            _ => cover_rows::<I, 1, 1>(isa, x, row, panels, panel, put),
-        };
-    }
+/// Products of quantised rows with the panels of one head in one block.
+struct Cached<'a, I, P> {
+    x: &'a QuantizedRows<I>,
+    panel: P,
 }
 
-/// `R` rows by all panels, `T` at a time. Returns `R`.
-fn cover_rows<'a, I: Isa, const R: usize, const T: usize>(
-    isa: I,
-    x: &QuantizedRows<I>,
-    row: usize,
-    panels: usize,
-    panel: &dyn Fn(usize) -> Panel<'a>,
-    put: &mut dyn FnMut(usize, usize, &[f32; PANEL]),
-) -> usize {
-    let x: [Quantized<'_>; R] = std::array::from_fn(|r| x.row(row + r));
-    let mut first = 0;
-    while first < panels {
-        if panels - first >= T {
-            let found = isa.panels::<R, T>(x, std::array::from_fn(|t| panel(first + t)));
-            for (r, found) in found.iter().enumerate() {
-                found.iter().enumerate().for_each(|(t, found)| put(row + r, first + t, found));
-            }
-            first += T;
-        } else {
-            let found = isa.panels::<R, 1>(x, [panel(first)]);
-            found.iter().enumerate().for_each(|(r, [found])| put(row + r, first, found));
-            first += 1;
-        }
+impl<'a, I: Isa, P: Fn(usize) -> Panel<'a>> Tile<I> for Cached<'_, I, P> {
+    const SHAPES: [(usize, usize); 2] = I::PANELS;
+
+    fn products<const R: usize, const T: usize>(
+        &self,
+        isa: I,
+        row: usize,
+        panels: [usize; T],
+    ) -> [[[f32; PANEL]; T]; R] {
+        isa.panels(std::array::from_fn(|r| self.x.row(row + r)), panels.map(&self.panel))
     }
-    R
 }

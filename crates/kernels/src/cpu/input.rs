@@ -97,6 +97,27 @@ impl Input {
         }
     }
 
+    /// Room for (`rows`, `stride`) in the form that a weight of this kind is multiplied with.
+    fn allocate<I: Isa>(&mut self, kind: WeightKind, rows: usize, stride: usize) -> Result<()> {
+        let form = match kind {
+            WeightKind::F32 | WeightKind::Bf16 => Form::Floats,
+            WeightKind::Int4 => Form::Signed,
+            WeightKind::Int8 if !I::PLANES => Form::Shorts,
+            WeightKind::Int8 if I::takes_blocks(rows, stride) => Form::Blocks,
+            WeightKind::Int8 => Form::Planes,
+        };
+        (self.kind, self.rows, self.stride, self.form) = (kind, rows, stride, form);
+        let padded = if form == Form::Blocks { rows.next_multiple_of(BLOCK_ROWS) } else { rows };
+        // What only the quantising needs is kept for one row at a time.
+        match form {
+            Form::Floats => return grow(&mut self.floats, rows * stride),
+            Form::Shorts => grow(&mut self.shorts, rows * stride)?,
+            Form::Planes | Form::Blocks | Form::Signed => grow(&mut self.planes, 2 * padded * stride)?,
+        }
+        grow(&mut self.offsets, if form == Form::Signed { rows * stride / GROUP } else { 0 })?;
+        grow(&mut self.scales, rows)
+    }
+
     /// Fills this with `rows` rows that `write(row, out)` computes, `out` being (width,).
     pub fn prepare<I: Isa>(
         &mut self,
@@ -107,24 +128,8 @@ impl Input {
         write: &(dyn Fn(usize, &mut [f32]) + Sync),
     ) -> Result<()> {
         let stride = width.next_multiple_of(PAD);
-        let form = match kind {
-            WeightKind::F32 | WeightKind::Bf16 => Form::Floats,
-            WeightKind::Int4 => Form::Signed,
-            WeightKind::Int8 if !I::PLANES => Form::Shorts,
-            WeightKind::Int8 if I::takes_blocks(rows, stride) => Form::Blocks,
-            WeightKind::Int8 => Form::Planes,
-        };
-        (self.kind, self.rows, self.stride, self.form) = (kind, rows, stride, form);
-        let padded = if form == Form::Blocks { rows.next_multiple_of(BLOCK_ROWS) } else { rows };
-        let groups = stride / GROUP;
-        // What only the quantising needs is kept for one row at a time.
-        match form {
-            Form::Floats => grow(&mut self.floats, rows * stride)?,
-            Form::Shorts => grow(&mut self.shorts, rows * stride)?,
-            Form::Planes | Form::Blocks | Form::Signed => grow(&mut self.planes, 2 * padded * stride)?,
-        }
-        grow(&mut self.offsets, if form == Form::Signed { rows * groups } else { 0 })?;
-        grow(&mut self.scales, if form == Form::Floats { 0 } else { rows })?;
+        self.allocate::<I>(kind, rows, stride)?;
+        let (form, groups) = (self.form, stride / GROUP);
         let floats = Parts::new(self.floats.values_mut());
         let shorts = Parts::new(self.shorts.values_mut());
         let planes = Parts::new(self.planes.values_mut());

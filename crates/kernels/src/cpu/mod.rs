@@ -13,6 +13,7 @@ mod matrix;
 mod product;
 mod rows;
 mod threads;
+mod tiles;
 
 pub use bandwidth::read_bandwidth;
 pub use cache::State;

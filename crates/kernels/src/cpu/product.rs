@@ -15,6 +15,7 @@ use super::isa::{FloatPanels, Isa, PANEL, PANEL_AHEAD, Panel, QuantizedBlocks, S
 use super::matrix::{Numbers, Weight};
 use super::rows::{self, Rows};
 use super::threads::Threads;
+use super::tiles::{Tile, cover};
 use crate::Activation;
 
 /// What becomes of the numbers of a product.
@@ -80,17 +81,20 @@ pub fn multiply<I: Isa>(
             }
             Numbers::Int8 { values, scales, sums } => {
                 let len = PANEL * weight.stride;
-                let panel = |panel: usize| Panel {
-                    values: &values.values()[panel * len..(panel + 1) * len],
-                    scales: &scales.values().as_chunks().0[panel],
-                    sums: &sums.values().as_chunks().0[panel],
+                let panel = |at: usize| {
+                    let panel = order.panel(at);
+                    Panel {
+                        values: &values.values()[panel * len..(panel + 1) * len],
+                        scales: &scales.values().as_chunks().0[panel],
+                        sums: &sums.values().as_chunks().0[panel],
+                    }
                 };
                 match input.blocks() {
-                    Some(x) => blocks(&x, order, &panel, out),
-                    None => cover(&Int8 { input, panel }, rows, order, out),
+                    Some(x) => blocks(&x, &panel, out),
+                    None => tiles(&Int8 { input, panel }, rows, out),
                 }
             }
-            Numbers::Int4(weights) => cover(&Int4 { input, weights }, rows, order, out),
+            Numbers::Int4(weights) => tiles(&Int4 { input, weights, order }, rows, out),
         }
     });
 }
@@ -209,20 +213,6 @@ impl<I: Isa> Output<'_, I> {
     }
 }
 
-/// Products of a few rows with a few panels, all sums in registers.
-trait Tile<I: Isa> {
-    /// Rows, and panels for them: for one row, and for many.
-    const SHAPES: [(usize, usize); 2];
-
-    /// Of the rows from `row` on with these panels: (rows, panels, outputs).
-    fn products<const R: usize, const T: usize>(
-        &self,
-        isa: I,
-        row: usize,
-        panels: [usize; T],
-    ) -> [[[f32; PANEL]; T]; R];
-}
-
 struct Int8<'a, P> {
     input: &'a Input,
     panel: P,
@@ -244,6 +234,7 @@ impl<'a, I: Isa, P: Fn(usize) -> Panel<'a>> Tile<I> for Int8<'_, P> {
 struct Int4<'a> {
     input: &'a Input,
     weights: &'a int4::Panels,
+    order: Order,
 }
 
 impl<I: Isa> Tile<I> for Int4<'_> {
@@ -257,75 +248,24 @@ impl<I: Isa> Tile<I> for Int4<'_> {
     ) -> [[[f32; PANEL]; T]; R] {
         isa.int4(
             array::from_fn(|r| self.input.signed(row + r)),
-            panels.map(|panel| self.weights.panel(panel)),
+            panels.map(|at| self.weights.panel(self.order.panel(at))),
         )
     }
 }
 
 /// Multiplies all rows with the panels of a task, tile by tile.
-fn cover<I: Isa, K: Tile<I>>(tile: &K, rows: usize, order: Order, out: &mut Output<'_, I>) {
-    let mut row = 0;
-    while row < rows {
-        let left = rows - row;
-        let (most, across) = K::SHAPES[usize::from(left > 1)];
-        row += match (left.min(most), across) {
-            (6, _) => stripe_of::<I, K, 6, 1>(tile, row, order, out),
-            (5, _) => stripe_of::<I, K, 5, 1>(tile, row, order, out),
-            (4, 1) => stripe_of::<I, K, 4, 1>(tile, row, order, out),
-            (4, _) => stripe_of::<I, K, 4, 2>(tile, row, order, out),
-            (3, 1) => stripe_of::<I, K, 3, 1>(tile, row, order, out),
-            (3, _) => stripe_of::<I, K, 3, 2>(tile, row, order, out),
-            (2, 1) => stripe_of::<I, K, 2, 1>(tile, row, order, out),
-            (2, _) => stripe_of::<I, K, 2, 2>(tile, row, order, out),
-            (_, 4) => stripe_of::<I, K, 1, 4>(tile, row, order, out),
-            (_, 2) => stripe_of::<I, K, 1, 2>(tile, row, order, out),
-            _ => stripe_of::<I, K, 1, 1>(tile, row, order, out),
-        };
-    }
-}
-
-/// `R` rows by all panels, `T` at a time. Returns `R`.
-fn stripe_of<I: Isa, K: Tile<I>, const R: usize, const T: usize>(
-    tile: &K,
-    row: usize,
-    order: Order,
-    out: &mut Output<'_, I>,
-) -> usize {
+fn tiles<I: Isa>(tile: &impl Tile<I>, rows: usize, out: &mut Output<'_, I>) {
     let (isa, panels) = (out.isa, out.panels.clone());
-    let mut at = panels.start;
-    while at < panels.end {
-        let left = panels.end - at;
-        if left >= T && T > 1 {
-            let products = tile.products::<R, T>(isa, row, array::from_fn(|t| order.panel(at + t)));
-            // SAFETY: these panels belong to this task.
-            unsafe { out.take(row, at, products.iter().map(<[_; T]>::as_slice)) };
-            at += T;
-        } else if left > 1 {
-            // A gate and its partner go out together.
-            let [first, second] = [at, at + 1].map(|at| tile.products::<R, 1>(isa, row, [order.panel(at)]));
-            let products: [[[f32; PANEL]; 2]; R] = array::from_fn(|r| [first[r][0], second[r][0]]);
-            // SAFETY: these panels belong to this task.
-            unsafe { out.take(row, at, products.iter().map(<[_; 2]>::as_slice)) };
-            at += 2;
-        } else {
-            let products = tile.products::<R, 1>(isa, row, [order.panel(at)]);
-            // SAFETY: this panel belongs to this task.
-            unsafe { out.take(row, at, products.iter().map(<[_; 1]>::as_slice)) };
-            at += 1;
-        }
-    }
-    R
+    cover(isa, tile, 0..rows, panels, &mut |row, at, lines| {
+        // SAFETY: these panels belong to this task.
+        unsafe { out.take(row, at, lines.iter().copied()) };
+    });
 }
 
 /// Multiplies all rows with the panels of a task on the matrix unit.
-fn blocks<'a, I: Isa>(
-    x: &QuantizedBlocks<'_>,
-    order: Order,
-    panel: &dyn Fn(usize) -> Panel<'a>,
-    out: &mut Output<'_, I>,
-) {
+fn blocks<'a, I: Isa>(x: &QuantizedBlocks<'_>, panel: &dyn Fn(usize) -> Panel<'a>, out: &mut Output<'_, I>) {
     let (panels, end) = (out.panels.clone(), out.panels.end);
-    out.isa.blocks(x, panels, &|at| panel(order.panel(at)), &mut |rows, first, products| {
+    out.isa.blocks(x, panels, panel, &mut |rows, first, products| {
         let count = (end - first).min(2);
         // SAFETY: these panels belong to this task.
         unsafe { out.take(rows.start, first, products[..rows.len()].iter().map(|pair| &pair[..count])) };

@@ -2,7 +2,7 @@
 
 use whin_kernels::{
     Activation, Attend, BLOCK, Backend, CacheShape, Dtype, Gated, Head, KvKind, Project, Qkv, RmsNorm,
-    Rotation, Step, Tensor, WeightKind, int4,
+    Rotation, Step, Tensor, WeightKind,
 };
 
 use crate::bounds::{self, Bounded};
@@ -65,7 +65,7 @@ impl Matrix {
     }
 
     /// Written in two pieces, as the loader does with fused projections.
-    fn upload<B: Backend>(&self, backend: &mut B) -> B::Weight {
+    pub fn upload<B: Backend>(&self, backend: &mut B) -> B::Weight {
         let mut weight = backend.weight(self.kind, self.outputs, self.inputs).expect("memory");
         let half = self.outputs / 2;
         for (first, end) in [(half, self.outputs), (0, half)] {
@@ -534,70 +534,5 @@ impl Attention {
             if index < self.heads { head } else { bounds::stored(self.kv, head) }
         };
         (0..self.heads + 2 * self.kv_heads).map(head).collect()
-    }
-}
-
-/// Rows of a table.
-#[derive(Clone, Debug)]
-pub struct Embed {
-    pub matrix: Matrix,
-    pub tokens: Vec<u32>,
-}
-
-impl Case for Embed {
-    fn name(&self) -> String {
-        format!(
-            "embed {:?} from {} ({}, {})",
-            self.tokens,
-            self.matrix.kind.name(),
-            self.matrix.outputs,
-            self.matrix.inputs
-        )
-    }
-
-    fn run<B: Backend>(&self, backend: &mut B, _: bool) -> Vec<f32> {
-        let table = self.matrix.upload(backend);
-        let mut x = backend.rows(self.tokens.len(), self.matrix.inputs).expect("memory");
-        backend.embed(&table, &Step { tokens: self.tokens.clone(), ..Step::default() }, &mut x);
-        backend.read(&x, self.tokens.len()).expect("the device works")
-    }
-
-    /// The weight as it is stored: bf16 is off by 2⁻⁹ of it (and exact to the bit here), int8 by half a step. In int4, the
-    /// squared error of a group is at most that of the scale that makes its largest weight −8, whose own rounding to f16
-    /// moves a number by 2⁻¹¹ of it.
-    fn bounds(&self) -> Bounded {
-        let mut all = Bounded::default();
-        for &token in &self.tokens {
-            let row = &self.matrix.values[token as usize * self.matrix.inputs..][..self.matrix.inputs];
-            let max = row.iter().fold(0.0_f32, |max, w| max.max(w.abs()));
-            let mut bounded = Bounded::exact(row);
-            for (error, value) in bounded.errors.iter_mut().zip(&bounded.values) {
-                *error = match self.matrix.kind {
-                    WeightKind::F32 => 0.0,
-                    WeightKind::Bf16 => value.abs() / 256.0,
-                    WeightKind::Int8 => f64::from(max) / 127.0 * (0.5 + 1e-4),
-                    WeightKind::Int4 => 0.0,
-                };
-            }
-            if self.matrix.kind == WeightKind::Int4 {
-                let groups = bounded.values.chunks(int4::GROUP).zip(bounded.errors.chunks_mut(int4::GROUP));
-                for (w, errors) in groups {
-                    let largest = w.iter().fold(0.0_f64, |max, w| if w.abs() > max.abs() { *w } else { max });
-                    let scale = largest / -8.0;
-                    let error = |w: &f64| {
-                        (w - scale * (w / scale).round().clamp(-8.0, 7.0)).abs()
-                            + w.abs() / 1024.0
-                            + scale.abs() / 256.0
-                    };
-                    errors.fill(w.iter().map(|w| error(w).powi(2)).sum::<f64>().sqrt());
-                }
-            }
-            all.extend(&bounded);
-        }
-        all
-    }
-
-    fn exact(&self) -> bool {
-        true
     }
 }

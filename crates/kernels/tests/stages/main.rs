@@ -7,11 +7,13 @@ mod backends;
 mod bounds;
 mod cases;
 mod compare;
+mod embed;
 mod refusals;
 
 use backends::Cpus;
-use cases::{Attention, Case, Cut, Embed, Matrix, Product, Shape, Stage, uniform};
+use cases::{Attention, Case, Cut, Matrix, Product, Shape, Stage, uniform};
 use compare::{compare, same};
+use embed::Embed;
 use whin_kernels::cpu::Cpu;
 use whin_kernels::cpu::isa::scalar::Scalar;
 use whin_kernels::reference::Reference;

@@ -24,7 +24,7 @@ impl Isa for Scalar {
 
     fn floats<W: Stored>(self, x: &[f32], w: FloatPanels<'_, W>, add: bool, out: &mut [f32]) {
         // SAFETY: needs no special instructions.
-        unsafe { super::floats::<Self, W>(x, w, add, out) }
+        unsafe { super::float::floats::<Self, W>(x, w, add, out) }
     }
 
     fn panels<const R: usize, const T: usize>(
