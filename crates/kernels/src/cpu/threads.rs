@@ -1,12 +1,14 @@
 //! A pool of threads for stages that last microseconds.
 //!
-//! A stage is a number of tasks that threads take one after another from a shared counter, so a thread that the
-//! system has put aside delays nothing but its own task, and one that has not begun is not waited for. Between stages
+//! A stage is a number of tasks. Each thread has a run of neighbours for its own, which it takes in order, so that what
+//! they read is one stretch of memory; when it has none left it takes the last of another's. So a thread that the system
+//! has put aside delays nothing but the task in hand, and one that has not begun is not waited for. Between stages
 //! workers spin for a moment, because the next stage usually follows at once, and then sleep.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -25,8 +27,8 @@ pub struct Threads {
 struct Shared {
     /// (stage number << 32) | (open << 31) | workers inside the stage.
     gate: AtomicU64,
-    next: AtomicUsize,
     stage: UnsafeCell<Stage>,
+    runs: Box<[Run]>, // (threads,)
     failure: Mutex<Option<Box<dyn Any + Send>>>,
     sleepers: AtomicUsize,
     sleep: Mutex<()>,
@@ -34,11 +36,47 @@ struct Shared {
     exit: AtomicBool,
 }
 
-/// The tasks of the current stage.
+/// What the tasks of the current stage do.
 #[derive(Clone, Copy)]
 struct Stage {
     task: *const (dyn Fn(usize) + Sync),
-    tasks: usize,
+}
+
+/// The tasks that one thread has not begun: (first << 32) | end. On cache lines of its own, since all others ask their
+/// own run far more often than this one.
+#[derive(Default)]
+#[repr(align(128))]
+struct Run(AtomicU64);
+
+impl Run {
+    fn set(&self, tasks: Range<usize>) {
+        self.0.store((tasks.start as u64) << 32 | tasks.end as u64, SeqCst);
+    }
+
+    /// The first task.
+    fn first(&self) -> Option<usize> {
+        self.take(|first, end| (first, (first + 1, end)))
+    }
+
+    /// The last task.
+    fn last(&self) -> Option<usize> {
+        self.take(|first, end| (end - 1, (first, end - 1)))
+    }
+
+    fn take(&self, from: impl Fn(u64, u64) -> (u64, (u64, u64))) -> Option<usize> {
+        let mut run = self.0.load(SeqCst);
+        loop {
+            let (first, end) = (run >> 32, run & u64::from(u32::MAX));
+            if first == end {
+                return None;
+            }
+            let (task, (first, end)) = from(first, end);
+            match self.0.compare_exchange_weak(run, first << 32 | end, SeqCst, SeqCst) {
+                Ok(_) => return Some(task as usize),
+                Err(other) => run = other,
+            }
+        }
+    }
 }
 
 // SAFETY: `stage` is written by `run` while the gate is closed and no worker is inside, and read by workers that
@@ -58,8 +96,8 @@ impl Threads {
     pub fn new(count: usize) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             gate: AtomicU64::new(0),
-            next: AtomicUsize::new(0),
-            stage: UnsafeCell::new(Stage { task: &|_: usize| (), tasks: 0 }),
+            stage: UnsafeCell::new(Stage { task: &|_: usize| () }),
+            runs: (0..count.max(1)).map(|_| Run::default()).collect(),
             failure: Mutex::new(None),
             sleepers: AtomicUsize::new(0),
             sleep: Mutex::new(()),
@@ -70,7 +108,7 @@ impl Threads {
         for index in 1..count {
             let shared = Arc::clone(&threads.shared);
             let builder = std::thread::Builder::new().name(format!("whin-{index}"));
-            threads.workers.push(builder.spawn(move || shared.work())?);
+            threads.workers.push(builder.spawn(move || shared.work(index))?);
         }
         Ok(threads)
     }
@@ -88,6 +126,7 @@ impl Threads {
         if tasks <= 1 || self.workers.is_empty() {
             return (0..tasks).for_each(task);
         }
+        assert!(u32::try_from(tasks).is_ok(), "tasks of a stage");
         let shared = &*self.shared;
         // SAFETY: only the lifetime changes. Workers call the closure inside the gate, and this function does not
         // return before the gate is closed and empty.
@@ -97,8 +136,11 @@ impl Threads {
             )
         };
         // SAFETY: the gate is closed and empty, since `run` takes `&mut self` and leaves it so.
-        unsafe { *shared.stage.get() = Stage { task, tasks } };
-        shared.next.store(0, SeqCst);
+        unsafe { *shared.stage.get() = Stage { task } };
+        for (index, run) in shared.runs.iter().enumerate() {
+            let count = shared.runs.len();
+            run.set(index * tasks / count..(index + 1) * tasks / count);
+        }
         let number = (shared.gate.load(SeqCst) >> 32).wrapping_add(1) << 32;
         shared.gate.store(number | OPEN, SeqCst);
         // A worker counts itself as a sleeper before it looks at the gate for the last time, so one of the two sees
@@ -108,7 +150,7 @@ impl Threads {
             shared.wake.notify_all();
         }
         // SAFETY: this thread wrote the stage and keeps it until the end of this function.
-        unsafe { shared.take_tasks() };
+        unsafe { shared.take_tasks(0) };
         shared.gate.fetch_and(!OPEN, SeqCst);
         let mut rounds = 0_u32;
         while shared.gate.load(SeqCst) & INSIDE > 0 {
@@ -136,12 +178,12 @@ impl Drop for Threads {
 }
 
 impl Shared {
-    fn work(&self) {
+    fn work(&self, index: usize) {
         let mut done = 0;
         while let Some(stage) = self.enter(done) {
             done = stage;
             // SAFETY: this worker is inside the gate.
-            unsafe { self.take_tasks() };
+            unsafe { self.take_tasks(index) };
             self.gate.fetch_sub(1, SeqCst);
         }
     }
@@ -181,26 +223,29 @@ impl Shared {
         gate & OPEN > 0 && gate >> 32 != done
     }
 
-    /// Calls tasks until none is left.
+    /// Calls tasks until none is left, first those of thread `index`.
     ///
     /// # Safety
     /// The stage must be alive: the caller is inside the gate, or is the thread that opened it.
-    unsafe fn take_tasks(&self) {
+    unsafe fn take_tasks(&self, index: usize) {
         // SAFETY: nobody writes the stage while the gate is open or a worker is inside.
-        let Stage { task, tasks } = unsafe { *self.stage.get() };
+        let Stage { task } = unsafe { *self.stage.get() };
         // SAFETY: the closure outlives the stage, because `run` waits for all who are inside.
         let task = unsafe { &*task };
+        let (before, rest) = self.runs.split_at(index);
         let calls = AssertUnwindSafe(|| {
-            loop {
-                let index = self.next.fetch_add(1, SeqCst);
-                if index >= tasks {
-                    break;
-                }
+            let (own, after) = rest.split_first().expect("a run for each thread");
+            while let Some(index) = own.first() {
                 task(index);
+            }
+            for other in after.iter().chain(before) {
+                while let Some(index) = other.last() {
+                    task(index);
+                }
             }
         });
         if let Err(failure) = catch_unwind(calls) {
-            self.next.store(tasks, SeqCst);
+            self.runs.iter().for_each(|run| run.set(0..0));
             *lock(&self.failure) = Some(failure);
         }
     }
