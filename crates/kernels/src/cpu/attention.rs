@@ -14,7 +14,7 @@ use half::bf16;
 use super::buffer::Parts;
 use super::cache::{Head, Layer, State};
 use super::input::{split_positive_row, split_row};
-use super::isa::{FloatPanels, Isa, PANEL, Panel, Quantized, Stored, place};
+use super::isa::{Ahead, FloatPanels, Isa, PANEL, Panel, Quantized, Stored, place};
 use super::rows::{Rows, exp, fused, quantize};
 use super::threads::Threads;
 use super::tiles::{Tile, cover};
@@ -445,6 +445,6 @@ impl<'a, I: Isa, P: Fn(usize) -> Panel<'a>> Tile<I> for Cached<'_, I, P> {
         row: usize,
         panels: [usize; T],
     ) -> [[[f32; PANEL]; T]; R] {
-        isa.panels(std::array::from_fn(|r| self.x.row(row + r)), panels.map(&self.panel))
+        isa.panels(std::array::from_fn(|r| self.x.row(row + r)), panels.map(&self.panel), Ahead::STREAM)
     }
 }

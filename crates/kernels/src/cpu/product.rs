@@ -1,7 +1,9 @@
 //! The product of rows with a matrix, shared out among threads, and what becomes of the numbers that come out.
 //!
-//! A task is a run of panels for all rows. Its rows are the outer loop: a few of them stay in the first-level cache while
-//! the task's panels stream past, from memory for the first rows and from the second-level cache for the others.
+//! A task is a run of panels for all rows. With many rows these are the outer loop: a few of them stay in the first-level
+//! cache while the task's panels stream past, from memory for the first rows and from the second-level cache for the
+//! others. With few rows the panels are the outer loop: while all rows pass over two of them, the next two come from
+//! memory, so that neither waits for the other.
 
 use std::array;
 use std::ops::Range;
@@ -11,7 +13,7 @@ use half::bf16;
 use super::buffer::Parts;
 use super::input::Input;
 use super::int4;
-use super::isa::{FloatPanels, Isa, PANEL, PANEL_AHEAD, Panel, QuantizedBlocks, Stored};
+use super::isa::{Ahead, FloatPanels, Isa, PANEL, PANEL_AHEAD, Panel, QuantizedBlocks, Stored};
 use super::matrix::{Numbers, Weight};
 use super::rows::{self, Rows};
 use super::threads::Threads;
@@ -38,6 +40,9 @@ const CACHED: usize = 768 << 10;
 
 /// Up to so many rows, a product waits for its weights rather than for its multiplications.
 const FEW_ROWS: usize = 16;
+
+/// Up to so many rows, panels are the outer loop. Rows have to stay in the second-level cache.
+const ROWS_BY_PANELS: usize = 32;
 
 /// Panels that a task has a multiple of, so that every shape of tile fits: a gate and its partner, at least.
 const STEP: usize = 2;
@@ -91,10 +96,13 @@ pub fn multiply<I: Isa>(
                 };
                 match input.blocks() {
                     Some(x) => blocks(&x, &panel, out),
-                    None => tiles(&Int8 { input, panel }, rows, out),
+                    None => tiles(|ahead| Int8 { input, panel, ahead }, rows, (order, len), out),
                 }
             }
-            Numbers::Int4(weights) => tiles(&Int4 { input, weights, order }, rows, out),
+            Numbers::Int4(weights) => {
+                let len = weights.panel(0).len();
+                tiles(|ahead| Int4 { input, weights, order, ahead }, rows, (order, len), out);
+            }
         }
     });
 }
@@ -109,6 +117,11 @@ impl Order {
     /// The panel that comes `at`-th.
     fn panel(self, at: usize) -> usize {
         self.half.map_or(at, |half| at / 2 + at % 2 * half)
+    }
+
+    /// How many panels lie between two that come [`STEP`] after each other.
+    fn stride(self) -> usize {
+        if self.half.is_some() { 1 } else { STEP }
     }
 }
 
@@ -216,6 +229,7 @@ impl<I: Isa> Output<'_, I> {
 struct Int8<'a, P> {
     input: &'a Input,
     panel: P,
+    ahead: Ahead,
 }
 
 impl<'a, I: Isa, P: Fn(usize) -> Panel<'a>> Tile<I> for Int8<'_, P> {
@@ -227,7 +241,8 @@ impl<'a, I: Isa, P: Fn(usize) -> Panel<'a>> Tile<I> for Int8<'_, P> {
         row: usize,
         panels: [usize; T],
     ) -> [[[f32; PANEL]; T]; R] {
-        isa.panels(array::from_fn(|r| self.input.quantized(row + r)), panels.map(&self.panel))
+        let rows = array::from_fn(|r| self.input.quantized(row + r));
+        isa.panels(rows, panels.map(&self.panel), self.ahead)
     }
 }
 
@@ -235,6 +250,7 @@ struct Int4<'a> {
     input: &'a Input,
     weights: &'a int4::Panels,
     order: Order,
+    ahead: Ahead,
 }
 
 impl<I: Isa> Tile<I> for Int4<'_> {
@@ -249,17 +265,38 @@ impl<I: Isa> Tile<I> for Int4<'_> {
         isa.int4(
             array::from_fn(|r| self.input.signed(row + r)),
             panels.map(|at| self.weights.panel(self.order.panel(at))),
+            self.ahead,
         )
     }
 }
 
-/// Multiplies all rows with the panels of a task, tile by tile.
-fn tiles<I: Isa>(tile: &impl Tile<I>, rows: usize, out: &mut Output<'_, I>) {
-    let (isa, panels) = (out.isa, out.panels.clone());
-    cover(isa, tile, 0..rows, panels, &mut |row, at, lines| {
-        // SAFETY: these panels belong to this task.
-        unsafe { out.take(row, at, lines.iter().copied()) };
-    });
+/// Multiplies all rows with the panels of a task, tile by tile. A panel has `len` bytes.
+fn tiles<I: Isa, K: Tile<I>>(
+    tile: impl Fn(Ahead) -> K,
+    rows: usize,
+    (order, len): (Order, usize),
+    out: &mut Output<'_, I>,
+) {
+    let (isa, task) = (out.isa, out.panels.clone());
+    let mut multiply = |rows, panels: Range<usize>, ahead| {
+        out.panels = panels.clone();
+        cover(isa, &tile(ahead), rows, panels, &mut |row, at, lines| {
+            // SAFETY: these panels belong to this task.
+            unsafe { out.take(row, at, lines.iter().copied()) };
+        });
+    };
+    let most = K::SHAPES[1].0;
+    if rows <= most || rows > ROWS_BY_PANELS {
+        return multiply(0..rows, task, Ahead::STREAM);
+    }
+    let shares = rows.div_ceil(most);
+    for first in task.clone().step_by(STEP) {
+        for share in 0..shares {
+            let ahead = Ahead::share(order.stride() * len, len, (share, shares));
+            let rows = share * most..rows.min((share + 1) * most);
+            multiply(rows, first..task.end.min(first + STEP), ahead);
+        }
+    }
 }
 
 /// Multiplies all rows with the panels of a task on the matrix unit.

@@ -19,7 +19,8 @@ use half::bf16;
 
 use super::avx512::{Avx512, halves, joined};
 use super::{
-    BLOCK_ROWS, FloatPanels, Isa, PANEL, PLANE_OFFSET, Panel, Products, Quantized, QuantizedBlocks, Stored,
+    Ahead, BLOCK_ROWS, FloatPanels, Isa, PANEL, PLANE_OFFSET, Panel, Products, Quantized, QuantizedBlocks,
+    Stored,
 };
 
 /// Proof that AMX with 8-bit integers and bf16 exists beside AVX-512, and that the system lets this process use it.
@@ -125,16 +126,18 @@ impl Isa for Amx {
         self,
         x: [Quantized<'_>; R],
         w: [Panel<'_>; T],
+        ahead: Ahead,
     ) -> [[[f32; PANEL]; T]; R] {
-        self.0.panels(x, w)
+        self.0.panels(x, w, ahead)
     }
 
     fn int4<const R: usize, const T: usize>(
         self,
         x: [super::int4::Signed<'_>; R],
         w: [&[u8]; T],
+        ahead: Ahead,
     ) -> [[[f32; PANEL]; T]; R] {
-        self.0.int4(x, w)
+        self.0.int4(x, w, ahead)
     }
 
     fn run<T>(self, loops: impl FnOnce() -> T) -> T {

@@ -8,7 +8,7 @@
 //! Activations `x = 256 · high + low` enter as two planes of signed bytes, and the `q` as unsigned ones. A group's sum
 //! is then `256 · Σ high · q + Σ low · q − 8 · Σ x`, whose last term is computed once a row.
 
-use super::{PANEL, PANEL_AHEAD};
+use super::{Ahead, PANEL};
 use crate::int4::GROUP;
 
 /// Inputs of a block.
@@ -84,6 +84,7 @@ pub trait Nibbles {
 pub unsafe fn products<L: Nibbles + super::Lanes, const R: usize, const T: usize>(
     x: [Signed<'_>; R],
     w: [&[u8]; T],
+    ahead: Ahead,
 ) -> [[[f32; PANEL]; T]; R] {
     let blocks = w[0].len() / BLOCK_BYTES;
     assert!(w.iter().all(|w| w.len() == blocks * BLOCK_BYTES), "length of the panels");
@@ -98,10 +99,12 @@ pub unsafe fn products<L: Nibbles + super::Lanes, const R: usize, const T: usize
     // groups, as just checked. Prefetching may go anywhere.
     unsafe {
         let mut totals = [[L::no_totals(); T]; R];
+        let mut fetch = ahead.start;
         for block in 0..blocks {
             for w in &w {
-                L::prefetch(w.as_ptr().add(block * BLOCK_BYTES + SCALES).wrapping_offset(PANEL_AHEAD));
+                L::prefetch(Ahead::fetched::<R>(w.as_ptr(), block * BLOCK_BYTES + SCALES, fetch));
             }
+            fetch += ahead.step;
             for half in 0..BLOCK / GROUP {
                 let group = block * (BLOCK / GROUP) + half;
                 let mut sums = [[L::no_group(); T]; R];
@@ -109,9 +112,10 @@ pub unsafe fn products<L: Nibbles + super::Lanes, const R: usize, const T: usize
                     let at = block * BLOCK_BYTES + (half * (GROUP / LINE_INPUTS) + line) * LINE;
                     let mut lines = [L::line(w[0].as_ptr().add(at)); T];
                     for t in 0..T {
-                        L::prefetch(w[t].as_ptr().add(at).wrapping_offset(PANEL_AHEAD));
+                        L::prefetch(Ahead::fetched::<R>(w[t].as_ptr(), at, fetch));
                         lines[t] = L::line(w[t].as_ptr().add(at));
                     }
+                    fetch += ahead.step;
                     let k = group * GROUP + line * LINE_INPUTS;
                     for r in 0..R {
                         let inputs = L::eight_inputs(x[r].high.as_ptr().add(k), x[r].low.as_ptr().add(k));
@@ -149,17 +153,19 @@ macro_rules! stamp_int4 {
             self,
             x: [crate::cpu::isa::int4::Signed<'_>; R],
             w: [&[u8]; T],
+            ahead: crate::cpu::isa::Ahead,
         ) -> [[[f32; 16]; T]; R] {
             #[target_feature(enable = $features)]
             fn stamped<const R: usize, const T: usize>(
                 x: [crate::cpu::isa::int4::Signed<'_>; R],
                 w: [&[u8]; T],
+                ahead: crate::cpu::isa::Ahead,
             ) -> [[[f32; 16]; T]; R] {
                 // SAFETY: this function is compiled for these instructions.
-                unsafe { crate::cpu::isa::int4::products::<$lanes, R, T>(x, w) }
+                unsafe { crate::cpu::isa::int4::products::<$lanes, R, T>(x, w, ahead) }
             }
             // SAFETY: the token proves that the processor has the instructions.
-            unsafe { stamped(x, w) }
+            unsafe { stamped(x, w, ahead) }
         }
     };
 }

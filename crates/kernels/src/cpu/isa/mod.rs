@@ -62,6 +62,7 @@ pub trait Isa: Copy + Send + Sync + 'static {
         self,
         x: [Quantized<'_>; R],
         w: [Panel<'_>; T],
+        ahead: Ahead,
     ) -> [[[f32; 16]; T]; R];
     /// Whether [`blocks`](Self::blocks) is there and the best for so many rows and inputs.
     fn takes_blocks(_rows: usize, _inputs: usize) -> bool {
@@ -89,6 +90,7 @@ pub trait Isa: Copy + Send + Sync + 'static {
         self,
         x: [int4::Signed<'_>; R],
         w: [&[u8]; T],
+        ahead: Ahead,
     ) -> [[[f32; 16]; T]; R];
     /// Calls `loops` compiled with these instructions: what the compiler vectorises by itself needs no more.
     fn run<T>(self, loops: impl FnOnce() -> T) -> T;
@@ -163,6 +165,39 @@ pub trait Lanes {
 /// stay in the first-level cache.
 pub const PANEL_AHEAD: isize = 4096;
 
+/// Bytes of a cache line.
+const CACHE_LINE: usize = 64;
+
+/// What is fetched from memory while panels are multiplied: for each of their cache lines another, of which the first is
+/// `start` bytes behind the first of the panel, and each next one `step` bytes further.
+#[derive(Clone, Copy, Debug)]
+pub struct Ahead {
+    start: isize,
+    step: isize,
+}
+
+impl Ahead {
+    /// The panels themselves, as a stream from memory.
+    pub const STREAM: Self = Self { start: PANEL_AHEAD, step: CACHE_LINE as isize };
+
+    /// A share, the `index`-th of `count`, of panels that lie `distance` bytes behind those in hand, all of `len` bytes.
+    pub fn share(distance: usize, len: usize, (index, count): (usize, usize)) -> Self {
+        let start = distance + len * index / count;
+        Self { start: start as isize, step: CACHE_LINE.div_ceil(count) as isize }
+    }
+
+    /// What is fetched with a panel's cache line at `line`, to which belongs the distance `fetch`. One row alone is always
+    /// multiplied with a stream, whose distances the compiler knows: that is faster by some hundredths.
+    #[inline(always)]
+    fn fetched<const ROWS: usize>(panel: *const u8, line: usize, fetch: isize) -> *const u8 {
+        if ROWS == 1 {
+            panel.wrapping_add(line).wrapping_offset(PANEL_AHEAD)
+        } else {
+            panel.wrapping_offset(fetch)
+        }
+    }
+}
+
 /// Outputs of a panel.
 pub const PANEL: usize = 16;
 
@@ -223,6 +258,7 @@ pub struct QuantizedBlocks<'a> {
 unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
     x: [Quantized<'_>; R],
     w: [Panel<'_>; T],
+    ahead: Ahead,
 ) -> [[[f32; 16]; T]; R] {
     let len = w[0].values.len() / PANEL;
     assert!(
@@ -236,7 +272,7 @@ unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
     // One row by one panel would wait for each sum before it can add to it: two take turns.
     let chains = if R * T == 1 { 2 } else { 1 };
     let mut totals = [[[0.0_f64; 16]; T]; R];
-    let mut k = 0;
+    let (mut k, mut fetch) = (0, ahead.start);
     // SAFETY: the caller vouches for the instructions; activations have `len` numbers and panels sixteen times as many,
     // both whole steps. Prefetching may go anywhere.
     unsafe {
@@ -247,14 +283,15 @@ unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
                 for chain in 0..chains {
                     let mut weights = [L::weights(w[0].values.as_ptr().add(k * PANEL)); T];
                     for t in 0..T {
-                        let at = w[t].values.as_ptr().add(k * PANEL);
-                        for group in 0..L::STEP {
-                            L::prefetch(
-                                at.wrapping_add(group * PANEL * GROUP).wrapping_offset(PANEL_AHEAD).cast(),
-                            );
+                        let panel = w[t].values.as_ptr();
+                        for line in 0..L::STEP {
+                            let fetch = fetch + line as isize * ahead.step;
+                            let at = k * PANEL + line * CACHE_LINE;
+                            L::prefetch(Ahead::fetched::<R>(panel.cast(), at, fetch));
                         }
-                        weights[t] = L::weights(at);
+                        weights[t] = L::weights(panel.add(k * PANEL));
                     }
+                    fetch += L::STEP as isize * ahead.step;
                     for r in 0..R {
                         let inputs = L::inputs(&x[r], k);
                         for t in 0..T {
@@ -312,17 +349,19 @@ macro_rules! stamp {
             self,
             x: [crate::cpu::isa::Quantized<'_>; R],
             w: [crate::cpu::isa::Panel<'_>; T],
+            ahead: crate::cpu::isa::Ahead,
         ) -> [[[f32; 16]; T]; R] {
             #[target_feature(enable = $features)]
             fn stamped<const R: usize, const T: usize>(
                 x: [crate::cpu::isa::Quantized<'_>; R],
                 w: [crate::cpu::isa::Panel<'_>; T],
+                ahead: crate::cpu::isa::Ahead,
             ) -> [[[f32; 16]; T]; R] {
                 // SAFETY: this function is compiled for these instructions.
-                unsafe { crate::cpu::isa::panels::<$lanes, { $planes }, R, T>(x, w) }
+                unsafe { crate::cpu::isa::panels::<$lanes, { $planes }, R, T>(x, w, ahead) }
             }
             // SAFETY: the token proves that the processor has the instructions.
-            unsafe { stamped(x, w) }
+            unsafe { stamped(x, w, ahead) }
         }
 
         fn run<T>(self, loops: impl FnOnce() -> T) -> T {

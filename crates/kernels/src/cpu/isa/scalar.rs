@@ -5,7 +5,7 @@ use std::array;
 use half::bf16;
 
 use super::int4::{self, Signed};
-use super::{FloatPanels, GROUP, Isa, Lanes, PANEL, Panel, Quantized, Stored};
+use super::{Ahead, FloatPanels, GROUP, Isa, Lanes, PANEL, Panel, Quantized, Stored};
 
 /// No special instructions.
 #[derive(Clone, Copy, Debug)]
@@ -31,14 +31,20 @@ impl Isa for Scalar {
         self,
         x: [Quantized<'_>; R],
         w: [Panel<'_>; T],
+        ahead: Ahead,
     ) -> [[[f32; 16]; T]; R] {
         // SAFETY: needs no special instructions.
-        unsafe { super::panels::<Self, false, R, T>(x, w) }
+        unsafe { super::panels::<Self, false, R, T>(x, w, ahead) }
     }
 
-    fn int4<const R: usize, const T: usize>(self, x: [Signed<'_>; R], w: [&[u8]; T]) -> [[[f32; 16]; T]; R] {
+    fn int4<const R: usize, const T: usize>(
+        self,
+        x: [Signed<'_>; R],
+        w: [&[u8]; T],
+        ahead: Ahead,
+    ) -> [[[f32; 16]; T]; R] {
         // SAFETY: needs no special instructions.
-        unsafe { int4::products::<Self, R, T>(x, w) }
+        unsafe { int4::products::<Self, R, T>(x, w, ahead) }
     }
 
     fn run<T>(self, loops: impl FnOnce() -> T) -> T {
