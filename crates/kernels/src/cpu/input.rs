@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use half::bf16;
+
 use super::buffer::{Buffer, Parts};
 use super::int4;
 use super::isa::int4::Signed;
@@ -21,6 +23,7 @@ pub struct Input {
     floats: Buffer<f32>,  // (rows, stride)
     shorts: Buffer<i16>,  // (rows, stride)
     planes: Buffer<u8>,   // (rows, high | low, stride), or as `QuantizedBlocks` says
+    pairs: Buffer<u16>,   // (blocks of rows), each as `Isa::split` says
     offsets: Buffer<i32>, // (rows, stride / GROUP), for 4-bit weights
     scales: Buffer<f32>,  // (rows,)
 }
@@ -29,6 +32,8 @@ pub struct Input {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Form {
     Floats,
+    /// Pairs of bf16, tile by tile.
+    Pairs,
     /// 16-bit integers.
     Shorts,
     /// As [`Quantized`] has them: bytes plus 128.
@@ -55,6 +60,7 @@ impl Input {
             floats: Buffer::new(0, "")?,
             shorts: Buffer::new(0, "")?,
             planes: Buffer::new(0, "")?,
+            pairs: Buffer::new(0, "")?,
             offsets: Buffer::new(0, "")?,
             scales: Buffer::new(0, "")?,
         })
@@ -63,6 +69,13 @@ impl Input {
     /// Rows that are not quantised: (rows, stride).
     pub fn floats(&self, rows: Range<usize>) -> &[f32] {
         &self.floats.values()[rows.start * self.stride..rows.end * self.stride]
+    }
+
+    /// Rows that are split into pairs of bf16, from the first of a block on: whole blocks. None where they are not split.
+    pub fn pairs(&self, rows: Range<usize>) -> Option<&[u16]> {
+        let blocks = rows.start / BLOCK_ROWS..rows.end.div_ceil(BLOCK_ROWS);
+        let len = BLOCK_ROWS * 2 * self.stride;
+        (self.form == Form::Pairs).then(|| &self.pairs.values()[blocks.start * len..blocks.end * len])
     }
 
     /// A row quantised for 8-bit weights.
@@ -100,6 +113,7 @@ impl Input {
     /// Room for (`rows`, `stride`) in the form that a weight of this kind is multiplied with.
     fn allocate<I: Isa>(&mut self, kind: WeightKind, rows: usize, stride: usize) -> Result<()> {
         let form = match kind {
+            WeightKind::Bf16 if I::takes_pairs::<bf16>(stride) => Form::Pairs,
             WeightKind::F32 | WeightKind::Bf16 => Form::Floats,
             WeightKind::Int4 => Form::Signed,
             WeightKind::Int8 if !I::PLANES => Form::Shorts,
@@ -111,6 +125,9 @@ impl Input {
         // What only the quantising needs is kept for one row at a time.
         match form {
             Form::Floats => return grow(&mut self.floats, rows * stride),
+            Form::Pairs => {
+                return grow(&mut self.pairs, rows.next_multiple_of(BLOCK_ROWS) * 2 * stride);
+            }
             Form::Shorts => grow(&mut self.shorts, rows * stride)?,
             Form::Planes | Form::Blocks | Form::Signed => grow(&mut self.planes, 2 * padded * stride)?,
         }
@@ -130,6 +147,10 @@ impl Input {
         let stride = width.next_multiple_of(PAD);
         self.allocate::<I>(kind, rows, stride)?;
         let (form, groups) = (self.form, stride / GROUP);
+        if form == Form::Pairs {
+            self.prepare_pairs(isa, threads, width, write);
+            return Ok(());
+        }
         let floats = Parts::new(self.floats.values_mut());
         let shorts = Parts::new(self.shorts.values_mut());
         let planes = Parts::new(self.planes.values_mut());
@@ -173,6 +194,30 @@ impl Input {
             }
         });
         Ok(())
+    }
+}
+
+impl Input {
+    /// [`Self::prepare`] for pairs of bf16. A task prepares a whole block, whose rows lie between each other.
+    fn prepare_pairs<I: Isa>(
+        &mut self,
+        isa: I,
+        threads: &mut Threads,
+        width: usize,
+        write: &(dyn Fn(usize, &mut [f32]) + Sync),
+    ) {
+        let (rows, stride) = (self.rows, self.stride);
+        let len = BLOCK_ROWS * 2 * stride;
+        let pairs = Parts::new(self.pairs.values_mut());
+        threads.run(rows.div_ceil(BLOCK_ROWS), &|task| {
+            // SAFETY: each block belongs to one task.
+            let block = unsafe { pairs.part(task * len..(task + 1) * len) };
+            let mut x = vec![0.0; stride];
+            for row in task * BLOCK_ROWS..rows.min((task + 1) * BLOCK_ROWS) {
+                write(row, &mut x[..width]);
+                isa.split(&x, row % BLOCK_ROWS, block);
+            }
+        });
     }
 }
 

@@ -309,25 +309,30 @@ fn blocks<'a, I: Isa>(x: &QuantizedBlocks<'_>, panel: &dyn Fn(usize) -> Panel<'a
     });
 }
 
-/// Rows whose products with a task's float panels are computed before they are stored.
+/// Rows whose products with a task's float panels are computed before they are stored: whole blocks.
 const ROWS_AT_ONCE: usize = 32;
 
 /// Multiplies all rows with the float panels of a task.
 fn floats<I: Isa, W: Stored>(input: &Input, w: &[W], order: Order, out: &mut Output<'_, I>) {
-    let panels = out.panels.clone();
+    let (isa, panels) = (out.isa, out.panels.clone());
     let len = PANEL * input.stride;
-    let of = |panels: Range<usize>| FloatPanels {
-        values: &w[panels.start * len..panels.end * len],
-        inputs: input.stride,
-        ahead: PANEL_AHEAD,
+    let multiply = |rows: Range<usize>, panels: Range<usize>, products: &mut [[f32; PANEL]]| {
+        // The first rows bring the panels into the cache.
+        let ahead = if rows.start == 0 { PANEL_AHEAD } else { 0 };
+        let values = &w[panels.start * len..panels.end * len];
+        let (w, products) =
+            (FloatPanels { values, inputs: input.stride, ahead }, products.as_flattened_mut());
+        match input.pairs(rows.clone()) {
+            Some(x) => isa.pairs(x, rows.len(), w, false, products),
+            None => isa.floats(input.floats(rows), w, false, products),
+        }
     };
     let mut products = vec![[0.0; PANEL]; panels.len() * input.rows.min(ROWS_AT_ONCE)];
     for first in (0..input.rows).step_by(ROWS_AT_ONCE) {
         let rows = first..input.rows.min(first + ROWS_AT_ONCE);
-        let x = input.floats(rows.clone());
         let Some(half) = order.half else {
             let products = &mut products[..panels.len() * rows.len()];
-            out.isa.floats(x, of(panels.clone()), false, products.as_flattened_mut());
+            multiply(rows, panels.clone(), products);
             // SAFETY: these panels belong to this task.
             unsafe { out.take(first, panels.start, products.chunks_exact(panels.len())) };
             continue;
@@ -335,8 +340,8 @@ fn floats<I: Isa, W: Stored>(input: &Input, w: &[W], order: Order, out: &mut Out
         // Gates and their partners lie apart: each are multiplied for themselves.
         let gates = panels.start / 2..panels.end / 2;
         let (gate, up) = products[..panels.len() * rows.len()].split_at_mut(gates.len() * rows.len());
-        out.isa.floats(x, of(gates.clone()), false, gate.as_flattened_mut());
-        out.isa.floats(x, of(half + gates.start..half + gates.end), false, up.as_flattened_mut());
+        multiply(rows.clone(), gates.clone(), gate);
+        multiply(rows.clone(), half + gates.start..half + gates.end, up);
         let Sink::Gate(activation) = out.sink else { unreachable!("only a gate has halves") };
         let lines = gate.chunks_exact(gates.len()).zip(up.chunks_exact(gates.len()));
         for (row, (gate, up)) in rows.zip(lines) {

@@ -17,10 +17,10 @@ use std::sync::OnceLock;
 use bytemuck::Pod;
 use half::bf16;
 
-use super::avx512::{Avx512, halves, joined};
+use super::avx512::Avx512;
 use super::{
-    Ahead, BLOCK_ROWS, FloatPanels, Isa, PANEL, PLANE_OFFSET, Panel, Products, Quantized, QuantizedBlocks,
-    Stored,
+    Ahead, BLOCK_ROWS, FloatPanels, Isa, PANEL, PANEL_AHEAD, PLANE_OFFSET, Panel, Products, Quantized,
+    QuantizedBlocks, Stored,
 };
 
 /// Proof that AMX with 8-bit integers and bf16 exists beside AVX-512, and that the system lets this process use it.
@@ -63,7 +63,7 @@ impl Isa for Amx {
         emit: &mut dyn FnMut(Range<usize>, usize, &Products),
     ) {
         let mut tiles = Tiles::new(self);
-        // While the matrix unit works on one pair of panels, the products of the one before are scaled and stored.
+        // While the matrix unit works on one pair of panels, the products of the one before are scaled.
         let mut sums = [Sums([[[[0_i32; PANEL]; BLOCK_ROWS]; 2]; 2]); 2];
         let mut pending = None;
         let mut products = [[[0.0; PANEL]; 2]; BLOCK_ROWS];
@@ -75,51 +75,71 @@ impl Isa for Amx {
             for (turn, first) in panels.clone().step_by(2).enumerate() {
                 // The last panel stands in for a partner that does not exist.
                 let pair = [panel(first), panel((first + 1).min(panels.end - 1))];
+                let [new, old] = sums.get_disjoint_mut([turn % 2, (turn + 1) % 2]).expect("two sums");
+                let before: Option<(usize, [Panel<'_>; 2])> = pending.replace((first, pair));
+                let mut between = |rows| {
+                    if let Some((_, pair)) = &before {
+                        // SAFETY: the token proves that the processor has AVX-512.
+                        unsafe { scale(old, rows, scales, pair, &mut products) };
+                    }
+                };
                 // Weights come from memory for the first rows, and from the cache for the others.
-                tiles.multiply(planes, pair.map(|panel| panel.values), index == 0, &mut sums[turn % 2]);
-                if let Some((first, pair)) = pending.replace((first, pair)) {
-                    // SAFETY: the token proves that the processor has AVX-512.
-                    unsafe { scale(&sums[(turn + 1) % 2], scales, &pair, &mut products) };
+                tiles.multiply(planes, pair.map(|panel| panel.values), index == 0, new, &mut between);
+                if let Some((first, _)) = before {
                     emit(rows.clone(), first, &products);
                 }
             }
             if let Some((first, pair)) = pending.take() {
                 let last = (panels.len().div_ceil(2) + 1) % 2;
                 // SAFETY: the token proves that the processor has AVX-512.
-                unsafe { scale(&sums[last], scales, &pair, &mut products) };
+                unsafe { scale(&sums[last], 0..BLOCK_ROWS, scales, &pair, &mut products) };
                 emit(rows, first, &products);
             }
         }
     }
 
     fn floats<W: Stored>(self, x: &[f32], w: FloatPanels<'_, W>, add: bool, out: &mut [f32]) {
-        let inputs = w.inputs;
         // What is not bf16 in whole tiles keeps to vectors, however many rows there are.
-        if TypeId::of::<W>() != TypeId::of::<bf16>() || !inputs.is_multiple_of(TILE_BF16) {
+        if !Self::takes_pairs::<W>(w.inputs) {
             return self.0.floats(x, w, add, out);
         }
-        let values: &[bf16] = bytemuck::cast_slice(w.values);
-        assert!(x.len().is_multiple_of(inputs), "length of the rows");
-        assert!(values.len().is_multiple_of(inputs * PANEL), "length of the panels");
-        let (rows, panels) = (x.len() / inputs, values.len() / (inputs * PANEL));
-        assert_eq!(out.len(), rows * panels * PANEL, "length of the output");
-        PLANES.with_borrow_mut(|planes| {
-            let len = BLOCK_ROWS * 2 * inputs;
-            planes.resize(planes.len().max(len), 0);
-            let planes = &mut planes[..len];
-            let mut tiles = Tiles::new(self);
-            for (index, x) in x.chunks(BLOCK_ROWS * inputs).enumerate() {
-                let count = x.len() / inputs;
-                tiles.configure(count);
-                for (row, x) in x.chunks_exact(inputs).enumerate() {
-                    // SAFETY: the token proves that the processor has AVX-512.
-                    unsafe { split(x, row, planes) };
-                }
-                let first_row = index * BLOCK_ROWS;
-                let out = &mut out[first_row * panels * PANEL..(first_row + count) * panels * PANEL];
-                self.block_of_floats(&tiles, planes, values, index == 0 && w.ahead != 0, (panels, add), out);
+        assert!(x.len().is_multiple_of(w.inputs), "length of the rows");
+        let rows = x.len() / w.inputs;
+        PAIRS.with_borrow_mut(|pairs| {
+            let len = rows.next_multiple_of(BLOCK_ROWS) * 2 * w.inputs;
+            pairs.resize(pairs.len().max(len), 0);
+            let pairs = &mut pairs[..len];
+            for (row, x) in x.chunks_exact(w.inputs).enumerate() {
+                let block = row / BLOCK_ROWS * BLOCK_ROWS * 2 * w.inputs;
+                self.split(x, row % BLOCK_ROWS, &mut pairs[block..block + BLOCK_ROWS * 2 * w.inputs]);
             }
+            self.pairs(pairs, rows, w, add, out);
         });
+    }
+
+    fn takes_pairs<W: Stored>(inputs: usize) -> bool {
+        TypeId::of::<W>() == TypeId::of::<bf16>() && inputs.is_multiple_of(TILE_BF16)
+    }
+
+    fn split(self, x: &[f32], row: usize, block: &mut [u16]) {
+        // SAFETY: the token proves that the processor has AVX-512.
+        unsafe { split(x, row, block) }
+    }
+
+    fn pairs<W: Stored>(self, x: &[u16], rows: usize, w: FloatPanels<'_, W>, add: bool, out: &mut [f32]) {
+        let inputs = w.inputs;
+        assert!(Self::takes_pairs::<W>(inputs), "weights in bf16 and whole tiles");
+        let values: &[bf16] = bytemuck::cast_slice(w.values);
+        assert!(values.len().is_multiple_of(inputs * PANEL), "length of the panels");
+        assert_eq!(x.len(), rows.next_multiple_of(BLOCK_ROWS) * 2 * inputs, "length of the rows");
+        let panels = values.len() / (inputs * PANEL);
+        assert_eq!(out.len(), rows * panels * PANEL, "length of the output");
+        let mut tiles = Tiles::new(self);
+        let outs = out.chunks_mut((BLOCK_ROWS * panels * PANEL).max(1));
+        for (index, (block, out)) in x.chunks_exact(BLOCK_ROWS * 2 * inputs).zip(outs).enumerate() {
+            tiles.configure(out.len() / (panels * PANEL));
+            block_of_pairs(&tiles, block, values, index == 0 && w.ahead != 0, (panels, add), out);
+        }
     }
 
     fn panels<const R: usize, const T: usize>(
@@ -146,41 +166,47 @@ impl Isa for Amx {
 }
 
 thread_local! {
-    /// The planes of a block of f32 rows: room that every product would otherwise ask the system for.
-    static PLANES: RefCell<Vec<u16>> = const { RefCell::new(Vec::new()) };
+    /// The pairs of the rows of a call: room that every product would otherwise ask the system for.
+    static PAIRS: RefCell<Vec<u16>> = const { RefCell::new(Vec::new()) };
 }
 
-impl Amx {
-    /// The products of one block of rows with all panels: `out` (rows, panels · PANEL).
-    fn block_of_floats(
-        self,
-        tiles: &Tiles,
-        planes: &[u16],
-        values: &[bf16],
-        stream: bool,
-        (panels, add): (usize, bool),
-        out: &mut [f32],
-    ) {
-        let len = values.len() / panels;
-        let panel = |index: usize| &values[index * len..(index + 1) * len];
-        let mut sums = [Sums([[[[0.0_f32; PANEL]; BLOCK_ROWS]; 2]; 2]); 2];
-        // One pair behind, as for integers.
-        for turn in 0..=panels.div_ceil(2) {
-            let first = 2 * turn;
-            if first < panels {
-                let pair = [panel(first), panel((first + 1).min(panels - 1))];
-                tiles.multiply(planes, pair, stream, &mut sums[turn % 2]);
-            }
-            let Some(before) = turn.checked_sub(1) else { continue };
-            let sums = &sums[before % 2];
-            for (row, out) in out.chunks_exact_mut(panels * PANEL).enumerate() {
-                for (p, out) in out.as_chunks_mut::<PANEL>().0[2 * before..].iter_mut().take(2).enumerate() {
-                    let (high, low) = (&sums.0[0][p][row], &sums.0[1][p][row]);
-                    // SAFETY: the token proves that the processor has AVX-512.
-                    unsafe { put(high, low, add, out) };
-                }
+/// The products of one block of rows with all panels: `out` (rows, panels · PANEL).
+fn block_of_pairs(
+    tiles: &Tiles,
+    block: &[u16],
+    values: &[bf16],
+    stream: bool,
+    (panels, add): (usize, bool),
+    out: &mut [f32],
+) {
+    let len = values.len() / panels;
+    let panel = |index: usize| &values[index * len..(index + 1) * len];
+    let mut sums = [Sums([[[[0.0_f32; PANEL]; BLOCK_ROWS]; 2]; 2]); 2];
+    let rows = out.len() / (panels * PANEL);
+    let put_rows = |sums: &Sums<f32>, turn: usize, between: Range<usize>, out: &mut [f32]| {
+        for row in between.start..between.end.min(rows) {
+            let out = &mut out[row * panels * PANEL..(row + 1) * panels * PANEL];
+            for (p, out) in out.as_chunks_mut::<PANEL>().0[2 * turn..].iter_mut().take(2).enumerate() {
+                let (high, low) = (&sums.0[0][p][row], &sums.0[1][p][row]);
+                // SAFETY: who has configured tiles holds the token, which proves that the processor has AVX-512.
+                unsafe { put(high, low, add, out) };
             }
         }
+    };
+    // One pair behind, as for integers.
+    let turns = panels.div_ceil(2);
+    for turn in 0..turns {
+        let first = 2 * turn;
+        let pair = [panel(first), panel((first + 1).min(panels - 1))];
+        let [new, old] = sums.get_disjoint_mut([turn % 2, (turn + 1) % 2]).expect("two sums");
+        tiles.multiply(block, pair, stream, new, &mut |rows| {
+            if turn > 0 {
+                put_rows(old, turn - 1, rows, out);
+            }
+        });
+    }
+    if turns > 0 {
+        put_rows(&sums[(turns - 1) % 2], turns - 1, 0..BLOCK_ROWS, out);
     }
 }
 
@@ -266,29 +292,61 @@ fn permitted() -> bool {
 #[repr(C, align(64))]
 struct Sums<S>([[[[S; PANEL]; BLOCK_ROWS]; 2]; 2]);
 
-/// The products from their sums, as [`crate::int8`] says. In vectors by hand: of the plain loops the compiler makes
-/// gathers across rows.
+/// The products of some rows from their sums, as [`crate::int8`] says. In vectors by hand: of the plain loops the compiler
+/// makes gathers across rows.
 ///
 /// # Safety
 /// The processor must have AVX-512.
 #[target_feature(enable = "avx512f,avx512dq")]
-unsafe fn scale(sums: &Sums<i32>, scales: &[f32], panels: &[Panel<'_>; 2], products: &mut Products) {
-    let (high_unit, offset_unit) = (_mm512_set1_pd(256.0), _mm512_set1_pd(PLANE_OFFSET));
+unsafe fn scale(
+    sums: &Sums<i32>,
+    rows: Range<usize>,
+    scales: &[f32],
+    panels: &[Panel<'_>; 2],
+    products: &mut Products,
+) {
+    let rows = rows.start..rows.end.min(scales.len());
+    let mut bits = _mm512_setzero_si512();
     for (p, panel) in panels.iter().enumerate() {
         // SAFETY: all pointers lead to arrays of sixteen numbers.
         unsafe {
-            let weight_sums = halves(_mm512_loadu_si512(panel.sums.as_ptr().cast()));
-            let offsets = weight_sums.map(|sums| _mm512_mul_pd(sums, offset_unit));
+            // What the 128 that the planes have more contribute to each of the sums.
+            let weight_sums = _mm512_loadu_si512(panel.sums.as_ptr().cast());
+            let offset = _mm512_slli_epi32::<7>(weight_sums);
             let weight_scales = _mm512_loadu_ps(panel.scales.as_ptr());
-            for (r, scale) in scales.iter().enumerate() {
-                let high = halves(_mm512_loadu_si512(sums.0[0][p][r].as_ptr().cast()));
-                let low = halves(_mm512_loadu_si512(sums.0[1][p][r].as_ptr().cast()));
-                // Integers below 2⁵³ all along, so it rounds once.
-                let first = _mm512_sub_pd(_mm512_fmadd_pd(high[0], high_unit, low[0]), offsets[0]);
-                let second = _mm512_sub_pd(_mm512_fmadd_pd(high[1], high_unit, low[1]), offsets[1]);
-                let sum = joined(first, second);
-                let scale = _mm512_mul_ps(_mm512_set1_ps(*scale), weight_scales);
+            for r in rows.clone() {
+                let high = _mm512_sub_epi32(_mm512_loadu_si512(sums.0[0][p][r].as_ptr().cast()), offset);
+                let low = _mm512_sub_epi32(_mm512_loadu_si512(sums.0[1][p][r].as_ptr().cast()), offset);
+                bits = _mm512_or_si512(bits, _mm512_or_si512(_mm512_abs_epi32(high), _mm512_abs_epi32(low)));
+                let (high, low) = (_mm512_cvtepi32_ps(high), _mm512_cvtepi32_ps(low));
+                let sum = _mm512_fmadd_ps(high, _mm512_set1_ps(256.0), low);
+                let scale = _mm512_mul_ps(_mm512_set1_ps(scales[r]), weight_scales);
                 _mm512_storeu_ps(products[r][p].as_mut_ptr(), _mm512_mul_ps(sum, scale));
+            }
+        }
+    }
+    // Integers of up to 24 bits are exact in f32, so the fused sum was the first to round.
+    if _mm512_test_epi32_mask(bits, _mm512_set1_epi32(-1 << 24)) != 0 {
+        scale_large(sums, rows, scales, panels, products);
+    }
+}
+
+/// The same where sums exceed 24 bits.
+#[cold]
+fn scale_large(
+    sums: &Sums<i32>,
+    rows: Range<usize>,
+    scales: &[f32],
+    panels: &[Panel<'_>; 2],
+    products: &mut Products,
+) {
+    for (p, panel) in panels.iter().enumerate() {
+        for r in rows.clone() {
+            for (j, product) in products[r][p].iter_mut().enumerate() {
+                // Integers below 2⁵³ all along, so it rounds once.
+                let sum = 256.0 * f64::from(sums.0[0][p][r][j]) + f64::from(sums.0[1][p][r][j]);
+                let sum = sum - PLANE_OFFSET * f64::from(panel.sums[j]);
+                *product = sum as f32 * (scales[r] * panel.scales[j]);
             }
         }
     }
@@ -309,88 +367,25 @@ struct Config {
     rows: [u8; 16],
 }
 
-/// The sums of a block with two panels by `$dot`, 64 bytes of each row at a time: `x` steps through the block, `w0` and
-/// `w1` through the panels.
-macro_rules! multiply {
-    ($dot:literal, $x:ident, $w:ident, $steps:ident, $sums:ident, $($prefetch:literal),*) => {
+/// Adds the products of 64 bytes of each row by `$dot`: `$x` leads to both planes of a block, `$w` to two panels.
+macro_rules! step {
+    ($dot:literal, $x:expr, $w:expr) => {
         asm!(
-            "tilezero tmm0",
-            "tilezero tmm1",
-            "tilezero tmm2",
-            "tilezero tmm3",
-            "2:",
             "tileloadd tmm4, [{x} + {line}]",
             "tileloadd tmm6, [{w0} + {line}]",
             "tileloadd tmm7, [{w1} + {line}]",
-            $($prefetch,)*
             concat!($dot, " tmm0, tmm4, tmm6"),
             concat!($dot, " tmm1, tmm4, tmm7"),
             "tileloadd tmm5, [{x} + {line} + 1024]",
             concat!($dot, " tmm2, tmm5, tmm6"),
             concat!($dot, " tmm3, tmm5, tmm7"),
-            "add {x}, 2048",
-            "add {w0}, 1024",
-            "add {w1}, 1024",
-            "dec {steps}",
-            "jnz 2b",
-            "tilestored [{sums} + {line}], tmm0",
-            "tilestored [{sums} + {line} + 1024], tmm1",
-            "tilestored [{sums} + {line} + 2048], tmm2",
-            "tilestored [{sums} + {line} + 3072], tmm3",
-            x = inout(reg) $x => _,
-            w0 = inout(reg) $w[0] => _,
-            w1 = inout(reg) $w[1] => _,
-            steps = inout(reg) $steps => _,
-            sums = in(reg) $sums,
+            x = in(reg) $x,
+            w0 = in(reg) $w[0],
+            w1 = in(reg) $w[1],
             line = in(reg) 64_usize,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-            options(nostack),
-        )
-    };
-}
-
-/// The same with panels from memory: what comes 4 KiB later is fetched meanwhile.
-macro_rules! stream {
-    ($dot:literal, $x:ident, $w:ident, $steps:ident, $sums:ident) => {
-        multiply!(
-            $dot,
-            $x,
-            $w,
-            $steps,
-            $sums,
-            "prefetcht0 [{w0} + 4096]",
-            "prefetcht0 [{w0} + 4160]",
-            "prefetcht0 [{w0} + 4224]",
-            "prefetcht0 [{w0} + 4288]",
-            "prefetcht0 [{w0} + 4352]",
-            "prefetcht0 [{w0} + 4416]",
-            "prefetcht0 [{w0} + 4480]",
-            "prefetcht0 [{w0} + 4544]",
-            "prefetcht0 [{w0} + 4608]",
-            "prefetcht0 [{w0} + 4672]",
-            "prefetcht0 [{w0} + 4736]",
-            "prefetcht0 [{w0} + 4800]",
-            "prefetcht0 [{w0} + 4864]",
-            "prefetcht0 [{w0} + 4928]",
-            "prefetcht0 [{w0} + 4992]",
-            "prefetcht0 [{w0} + 5056]",
-            "prefetcht0 [{w1} + 4096]",
-            "prefetcht0 [{w1} + 4160]",
-            "prefetcht0 [{w1} + 4224]",
-            "prefetcht0 [{w1} + 4288]",
-            "prefetcht0 [{w1} + 4352]",
-            "prefetcht0 [{w1} + 4416]",
-            "prefetcht0 [{w1} + 4480]",
-            "prefetcht0 [{w1} + 4544]",
-            "prefetcht0 [{w1} + 4608]",
-            "prefetcht0 [{w1} + 4672]",
-            "prefetcht0 [{w1} + 4736]",
-            "prefetcht0 [{w1} + 4800]",
-            "prefetcht0 [{w1} + 4864]",
-            "prefetcht0 [{w1} + 4928]",
-            "prefetcht0 [{w1} + 4992]",
-            "prefetcht0 [{w1} + 5056]"
+            options(nostack, readonly),
         )
     };
 }
@@ -418,29 +413,60 @@ impl Tiles {
     }
 
     /// Sums of one block (tiles, planes, 16, 64 bytes) with two panels (tiles, 16, 64 bytes); `stream` when these come
-    /// from memory. Bytes times bytes, or bf16 times bf16.
+    /// from memory. Bytes times bytes, or bf16 times bf16. `between` is called for all rows of a block, a few at a time:
+    /// what it does goes on beside the matrix unit.
     fn multiply<X: Pod, W: Pod, S: Pod>(
         &self,
         planes: &[X],
         panels: [&[W]; 2],
         stream: bool,
         sums: &mut Sums<S>,
+        between: &mut impl FnMut(Range<usize>),
     ) {
         const { assert!(size_of::<X>() == size_of::<W>() && size_of::<X>() <= 2 && size_of::<S>() == 4) };
         let steps = size_of_val(planes) / (2 * TILE_BYTES);
         assert!(self.rows > 0, "tiles are configured");
         assert!(steps > 0 && size_of_val(planes) == steps * 2 * TILE_BYTES, "length of the activations");
         assert!(panels.iter().all(|panel| size_of_val(*panel) == steps * TILE_BYTES), "length of the panels");
-        let (x, w, sums) = (planes.as_ptr(), panels.map(<[W]>::as_ptr), &raw mut *sums);
+        let (x, w) = (planes.as_ptr().cast::<u8>(), panels.map(|panel| panel.as_ptr().cast::<u8>()));
+        // The compiler has no use for these registers, so they keep what they hold from one piece of assembly to the next.
         // SAFETY: the tiles are configured, as just checked. Loads stay within the slices: each step reads two tiles of
         // activations and one of each panel, at most 16 rows each. The stores fit `sums`. Prefetching may go anywhere.
         unsafe {
-            match (size_of::<X>(), stream) {
-                (1, false) => multiply!("tdpbusd", x, w, steps, sums,),
-                (1, true) => stream!("tdpbusd", x, w, steps, sums),
-                (_, false) => multiply!("tdpbf16ps", x, w, steps, sums,),
-                (_, true) => stream!("tdpbf16ps", x, w, steps, sums),
+            asm!(
+                "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _, options(nostack, nomem),
+            );
+            for step in 0..steps {
+                let x = x.add(step * 2 * TILE_BYTES);
+                let w = w.map(|panel| panel.add(step * TILE_BYTES));
+                if stream {
+                    for line in (0..TILE_BYTES).step_by(TILE_INPUTS) {
+                        for panel in w {
+                            let at = panel.wrapping_add(line).wrapping_offset(PANEL_AHEAD);
+                            _mm_prefetch::<_MM_HINT_T0>(at.cast());
+                        }
+                    }
+                }
+                if size_of::<X>() == 1 {
+                    step!("tdpbusd", x, w);
+                } else {
+                    step!("tdpbf16ps", x, w);
+                }
+                let rows = step * BLOCK_ROWS / steps..(step + 1) * BLOCK_ROWS / steps;
+                if !rows.is_empty() {
+                    between(rows);
+                }
             }
+            asm!(
+                "tilestored [{sums} + {line}], tmm0",
+                "tilestored [{sums} + {line} + 1024], tmm1",
+                "tilestored [{sums} + {line} + 2048], tmm2",
+                "tilestored [{sums} + {line} + 3072], tmm3",
+                sums = in(reg) &raw mut *sums,
+                line = in(reg) 64_usize,
+                options(nostack),
+            );
         }
     }
 }

@@ -57,6 +57,34 @@ pub trait Isa: Copy + Send + Sync + 'static {
 
     /// `out = x · wᵀ`, or `out += x · wᵀ` where `add` is set: `x` (rows, w.inputs), `out` (rows, w's outputs).
     fn floats<W: Stored>(self, x: &[f32], w: FloatPanels<'_, W>, add: bool, out: &mut [f32]);
+    /// Whether products with `W` take activations as pairs of bf16, split once for all panels.
+    fn takes_pairs<W: Stored>(_inputs: usize) -> bool {
+        false
+    }
+
+    /// Writes `x`, row `row` of a block, as pairs of bf16: (inputs / 32, high | low, BLOCK_ROWS, 32).
+    ///
+    /// # Panics
+    /// Where the instruction set has no matrix unit.
+    fn split(self, _x: &[f32], _row: usize, _block: &mut [u16]) {
+        unreachable!("{} has no matrix unit", Self::NAME)
+    }
+
+    /// [`floats`](Self::floats) of rows that were [split](Self::split): `x` holds whole blocks, `out` (rows, w's outputs).
+    ///
+    /// # Panics
+    /// Where the instruction set has no matrix unit.
+    fn pairs<W: Stored>(
+        self,
+        _x: &[u16],
+        _rows: usize,
+        _w: FloatPanels<'_, W>,
+        _add: bool,
+        _out: &mut [f32],
+    ) {
+        unreachable!("{} has no matrix unit", Self::NAME)
+    }
+
     /// The products of quantised rows with panels, as [`crate::int8`] says, exactly.
     fn panels<const R: usize, const T: usize>(
         self,
