@@ -45,7 +45,25 @@ struct Measured {
     depth: usize,
     batch: usize,
     tokens_per_sec: f64,
+    bytes_per_token: f64,
+    flops_per_token: f64,
+}
+
+/// What this machine can do at most.
+struct Limits {
     bytes_per_sec: f64,
+    /// None for the reference, which nobody measures.
+    flops_per_sec: Option<f64>,
+}
+
+impl Measured {
+    fn bytes_per_sec(&self) -> f64 {
+        self.tokens_per_sec * self.bytes_per_token
+    }
+
+    fn flops_per_sec(&self) -> f64 {
+        self.tokens_per_sec * self.flops_per_token
+    }
 }
 
 /// Runs the command.
@@ -65,11 +83,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     // Before the measuring of the bandwidth takes memory of its own.
     let peak = memory::peak();
-    let bandwidth = memory::bandwidth(args.engine.threads.unwrap_or_else(whin::available_threads))?;
+    let threads = args.engine.threads.unwrap_or_else(whin::available_threads);
+    let limits = Limits {
+        bytes_per_sec: memory::bandwidth(threads)?,
+        flops_per_sec: whin::peak(args.engine.device.parse()?, engine.weights(), threads)?,
+    };
     if args.json {
-        print_json(&engine, bandwidth, peak, &results)?;
+        print_json(&engine, &limits, peak, &results)?;
     } else {
-        print_table(&engine, bandwidth, peak, &results)?;
+        print_table(&engine, &limits, peak, &results)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -132,14 +154,17 @@ fn prefill(engine: &Engine, args: &Args, tokens: usize) -> Result<Measured> {
     let request = request(engine, tokens, 0, 1);
     let seconds = median(args, || Ok(engine.generate(&request)?.finish()?.prefill_seconds))?;
     let steps = tokens.div_ceil(args.engine.prefill_chunk.max(1)) as f64;
-    let bytes = steps * engine.checkpoint().spec().step_bytes(engine.weights()) as f64;
+    let spec = engine.checkpoint().spec();
+    let bytes = steps * spec.step_bytes(engine.weights()) as f64;
+    let flops = (0..tokens).map(|position| spec.token_flops(position)).sum::<u64>() + spec.head_flops();
     Ok(Measured {
         kind: "prefill",
         tokens,
         depth: 0,
         batch: 1,
         tokens_per_sec: tokens as f64 / seconds,
-        bytes_per_sec: bytes / seconds,
+        bytes_per_token: bytes / tokens as f64,
+        flops_per_token: flops as f64 / tokens as f64,
     })
 }
 
@@ -155,15 +180,16 @@ fn decode(engine: &Engine, args: &Args, depth: usize, batch: usize) -> Result<Me
         }
     })?;
     let spec = engine.checkpoint().spec();
-    let keys_and_values = spec.attention_bytes(depth.max(1) + args.tokens / 2, engine.kv()) as f64;
-    let bytes_a_token = spec.step_bytes(engine.weights()) as f64 / batch as f64 + keys_and_values;
+    let position = depth.max(1) + args.tokens / 2;
+    let keys_and_values = spec.attention_bytes(position, engine.kv()) as f64;
     Ok(Measured {
         kind: "decode",
         tokens: args.tokens,
         depth,
         batch,
         tokens_per_sec,
-        bytes_per_sec: tokens_per_sec * bytes_a_token,
+        bytes_per_token: spec.step_bytes(engine.weights()) as f64 / batch as f64 + keys_and_values,
+        flops_per_token: (spec.token_flops(position) + spec.head_flops()) as f64,
     })
 }
 
@@ -176,17 +202,9 @@ fn decode_rate(
 ) -> Result<Option<f64>> {
     let requests = (0..batch).map(|text| engine.generate(&request(engine, len, text, new)));
     let generations = requests.collect::<Result<Vec<_>, _>>()?;
-    let watch = |generation: whin::Generation| {
-        move || generation.map(|token| token.map(|_| Instant::now())).collect::<Result<Vec<_>, _>>()
-    };
-    let times = std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            generations.into_iter().map(|generation| scope.spawn(watch(generation))).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        threads.into_iter().map(join).collect::<Result<Vec<Vec<Instant>>, whin::Error>>()
-    })?;
+    // Tokens wait for their reader, and know when they were made.
+    let read = |generation: whin::Generation| generation.map(|token| Ok(token?.at)).collect();
+    let times = generations.into_iter().map(read).collect::<Result<Vec<Vec<Instant>>, whin::Error>>()?;
     let Some(start) = times.iter().filter_map(|times| times.first()).max() else { return Ok(None) };
     // The end: when the slowest has its last token that counts, and none has yet run out of tokens.
     let after = |times: &Vec<Instant>| times.iter().filter(|time| *time > start).nth(tokens - 1).copied();
@@ -197,7 +215,7 @@ fn decode_rate(
     Ok(Some(count as f64 / end.duration_since(*start).as_secs_f64()))
 }
 
-fn print_json(engine: &Engine, bandwidth: f64, peak: Option<u64>, results: &[Measured]) -> Result<()> {
+fn print_json(engine: &Engine, limits: &Limits, peak: Option<u64>, results: &[Measured]) -> Result<()> {
     let entry = |measured: &Measured| {
         json!({
             "kind": measured.kind,
@@ -205,46 +223,55 @@ fn print_json(engine: &Engine, bandwidth: f64, peak: Option<u64>, results: &[Mea
             "depth": measured.depth,
             "batch": measured.batch,
             "tokens_per_sec": measured.tokens_per_sec,
-            "gb_per_sec": measured.bytes_per_sec / 1e9,
-            "share_of_bandwidth": measured.bytes_per_sec / bandwidth,
+            "bytes_per_token": measured.bytes_per_token,
+            "gb_per_sec": measured.bytes_per_sec() / 1e9,
+            "share_of_bandwidth": measured.bytes_per_sec() / limits.bytes_per_sec,
+            "gflop_per_sec": measured.flops_per_sec() / 1e9,
+            "share_of_peak": limits.flops_per_sec.map(|peak| measured.flops_per_sec() / peak),
         })
     };
     out::json(&json!({
         "weights": engine.weights().name(),
         "kv": engine.kv().name(),
-        "bandwidth_gb_per_sec": bandwidth / 1e9,
+        "bandwidth_gb_per_sec": limits.bytes_per_sec / 1e9,
+        "peak_gflop_per_sec": limits.flops_per_sec.map(|peak| peak / 1e9),
         "peak_rss_bytes": peak,
         "results": results.iter().map(entry).collect::<Vec<_>>(),
     }))?;
     Ok(())
 }
 
-fn print_table(engine: &Engine, bandwidth: f64, peak: Option<u64>, results: &[Measured]) -> Result<()> {
+fn print_table(engine: &Engine, limits: &Limits, peak: Option<u64>, results: &[Measured]) -> Result<()> {
     let mut table = format!(
-        "{}, {}, keys and values {} · memory is read at {:.1} GB/s · peak memory {}\n{:<8} {:>6} {:>6} {:>6} {:>10} {:>8} {:>7}\n",
+        "{}, {}, keys and values {} · peak memory {}\n",
         engine.device(),
         engine.weights().name(),
         engine.kv().name(),
-        bandwidth / 1e9,
         peak.map_or("?".to_owned(), size),
-        "",
-        "tokens",
-        "depth",
-        "batch",
-        "tokens/s",
-        "GB/s",
-        "share",
+    );
+    table += &format!("this machine: memory is read at {:.1} GB/s", limits.bytes_per_sec / 1e9);
+    if let Some(peak) = limits.flops_per_sec {
+        table += &format!(" · products in the cache run at {:.0} GFLOP/s", peak / 1e9);
+    }
+    table += &format!(
+        "\n{:<8} {:>6} {:>6} {:>6} {:>10} {:>9} {:>8} {:>6} {:>8} {:>6}\n",
+        "", "tokens", "depth", "batch", "tokens/s", "MB/token", "GB/s", "share", "GFLOP/s", "share",
     );
     for measured in results {
         table += &format!(
-            "{:<8} {:>6} {:>6} {:>6} {:>10.1} {:>8.1} {:>6.0}%\n",
+            "{:<8} {:>6} {:>6} {:>6} {:>10.1} {:>9.1} {:>8.1} {:>5.0}% {:>8.0} {:>6}\n",
             measured.kind,
             measured.tokens,
             measured.depth,
             measured.batch,
             measured.tokens_per_sec,
-            measured.bytes_per_sec / 1e9,
-            100.0 * measured.bytes_per_sec / bandwidth,
+            measured.bytes_per_token / 1e6,
+            measured.bytes_per_sec() / 1e9,
+            100.0 * measured.bytes_per_sec() / limits.bytes_per_sec,
+            measured.flops_per_sec() / 1e9,
+            limits
+                .flops_per_sec
+                .map_or(String::new(), |peak| { format!("{:.0}%", 100.0 * measured.flops_per_sec() / peak) }),
         );
     }
     out::text(&table)?;

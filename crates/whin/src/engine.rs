@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use whin_kernels::cpu::{Cpu, Isa, isa};
+use whin_kernels::cpu::{Cpu, Isa};
 use whin_kernels::reference::Reference;
 use whin_kernels::{Backend, KvKind};
 
-use crate::device::Device;
+use crate::device::{Device, WithIsa, with_instruction_set};
 use crate::memory;
 use crate::model::Weights;
 use crate::model::plan::{Load, Plan};
@@ -327,35 +327,29 @@ fn launch<B: Backend>(mut backend: B, parts: Parts<'_, '_>) -> Result<(Sender<Jo
 }
 
 fn launch_best_cpu(parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)> {
-    let best = crate::device::instruction_sets().first().copied().unwrap_or("scalar");
-    launch_cpu(best, parts)
+    launch_cpu(crate::device::best_instruction_set(), parts)
 }
 
 fn launch_cpu(name: &str, parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)> {
-    fn cpu<I: Isa>(parts: Parts<'_, '_>) -> Result<(Sender<Job>, String)> {
-        let all = crate::device::available_threads().min(MAX_THREADS);
-        let threads = parts.options.threads.unwrap_or(all);
-        if threads > all {
-            tracing::warn!("{threads} threads share {all} cores: fewer would be faster");
-        }
-        launch(Cpu::<I>::new(threads)?, parts)
+    let all = crate::device::available_threads().min(MAX_THREADS);
+    let threads = parts.options.threads.unwrap_or(all);
+    if threads > all {
+        tracing::warn!("{threads} threads share {all} cores: fewer would be faster");
     }
-    match name {
-        #[cfg(target_arch = "x86_64")]
-        "amx" => cpu::<isa::amx::Amx>(parts),
-        #[cfg(target_arch = "x86_64")]
-        "avx512" => cpu::<isa::avx512::Avx512>(parts),
-        #[cfg(target_arch = "x86_64")]
-        "avxvnni" => cpu::<isa::avxvnni::AvxVnni>(parts),
-        #[cfg(target_arch = "x86_64")]
-        "avx2" => cpu::<isa::avx2::Avx2>(parts),
-        #[cfg(target_arch = "aarch64")]
-        "i8mm" => cpu::<isa::i8mm::I8mm>(parts),
-        #[cfg(target_arch = "aarch64")]
-        "dotprod" => cpu::<isa::dotprod::DotProd>(parts),
-        #[cfg(target_arch = "aarch64")]
-        "neon" => cpu::<isa::neon::Neon>(parts),
-        _ => cpu::<isa::scalar::Scalar>(parts),
+    with_instruction_set(name, Start { threads, parts })
+}
+
+/// Starts the processor.
+struct Start<'a, 'p> {
+    threads: usize,
+    parts: Parts<'a, 'p>,
+}
+
+impl WithIsa for Start<'_, '_> {
+    type Out = Result<(Sender<Job>, String)>;
+
+    fn run<I: Isa>(self) -> Self::Out {
+        launch(Cpu::<I>::new(self.threads)?, self.parts)
     }
 }
 

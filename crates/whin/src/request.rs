@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
+use std::time::Instant;
 
 use crate::sample::{Logprobs, Sampling};
 use crate::stop::StopStrings;
@@ -120,6 +121,8 @@ pub struct Token {
     pub text: String,
     /// Its log-probability, where the request asks for it.
     pub logprobs: Option<Logprobs>,
+    /// When the model chose it, which may be well before the caller hears of it.
+    pub at: Instant,
 }
 
 /// Why a completion ended.

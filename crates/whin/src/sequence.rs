@@ -182,7 +182,7 @@ impl Sequence {
         }
         let stop = hit.and_then(|hit| generate.text.as_ref().map(|out| out.names[hit].clone()));
         let end = if hit.is_some() { Some(FinishReason::Stop) } else { end };
-        let heard = self.events.send(Event::Token(Token { id, text, logprobs })).is_ok();
+        let heard = self.events.send(Event::Token(Token { id, text, logprobs, at: now })).is_ok();
         if let Some(reason) = end {
             self.end(reason, stop);
         }

@@ -10,6 +10,7 @@ mod input;
 mod int4;
 pub mod isa;
 mod matrix;
+mod peak;
 mod product;
 mod rows;
 mod threads;

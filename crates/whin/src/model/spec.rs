@@ -121,6 +121,24 @@ impl Spec {
         self.layers.iter().map(bytes).sum()
     }
 
+    /// Floating-point operations, two a multiplication, of the layers' products and attention for one token at
+    /// `position`.
+    pub fn token_flops(&self, position: usize) -> u64 {
+        let mut products = 0;
+        self.each_in_layers(|outputs, inputs| products += 2 * (outputs * inputs) as u64);
+        let attention = |layer: &Layer| {
+            let Mixer::Attention(attention) = &layer.mixer;
+            let seen = attention.window.map_or(position + 1, |window| window.min(position + 1));
+            4 * (seen * attention.heads * attention.head_dim) as u64
+        };
+        products + self.layers.iter().map(attention).sum::<u64>()
+    }
+
+    /// Those of the head, for one token.
+    pub fn head_flops(&self) -> u64 {
+        2 * (self.vocab * self.width) as u64
+    }
+
     /// The key-value cache that the layers need, kept as `kind`.
     pub fn cache_shape(&self, kind: KvKind) -> CacheShape {
         let layers = self.layers.iter().map(|layer| match &layer.mixer {
