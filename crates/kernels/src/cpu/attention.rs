@@ -17,7 +17,7 @@ use super::input::{split_positive_row, split_row};
 use super::isa::{Ahead, FloatPanels, Isa, PANEL, Panel, Quantized, Stored, place};
 use super::rows::{Rows, exp, fused, quantize};
 use super::threads::Threads;
-use super::tiles::{Tile, cover};
+use super::tiles::{Tile, cover, each};
 use crate::{Attend, BLOCK, KvKind, Step};
 
 /// Below this many multiplications one thread is done sooner than several.
@@ -445,6 +445,7 @@ impl<'a, I: Isa, P: Fn(usize) -> Panel<'a>> Tile<I> for Cached<'_, I, P> {
         row: usize,
         panels: [usize; T],
     ) -> [[[f32; PANEL]; T]; R] {
-        isa.panels(std::array::from_fn(|r| self.x.row(row + r)), panels.map(&self.panel), Ahead::STREAM)
+        let rows = each(row, |row| self.x.row(row));
+        isa.panels(rows, each(0, |t| (self.panel)(panels[t])), Ahead::STREAM)
     }
 }

@@ -206,24 +206,39 @@ fn store_head<I: Isa, W: Stored>(
     let (keys, values) = bytemuck::cast_slice_mut::<u8, W>(numbers).split_at_mut(BLOCK * stride);
     let panel = &mut keys[entry / PANEL * PANEL * stride..][..PANEL * stride];
     let finite = isa.run(|| {
-        let mut faults = 0_u32;
-        for (k, number) in key.iter().enumerate() {
-            let number = W::nearest(*number);
-            faults |= u32::from(!number.number().is_finite());
-            panel[place::<W>(entry, k)] = number;
-        }
-        for (panel, value) in values.chunks_exact_mut(PANEL * BLOCK).zip(value.chunks(PANEL)) {
-            for (lane, number) in value.iter().enumerate() {
-                let number = W::nearest(*number);
-                faults |= u32::from(!number.number().is_finite());
-                panel[place::<W>(lane, entry)] = number;
+        let mut finite = true;
+        for (chunk, key) in key.chunks(PANEL).enumerate() {
+            let numbers = sixteen(key, &mut finite);
+            for (k, number) in (chunk * PANEL..).zip(&numbers[..key.len()]) {
+                panel[place::<W>(entry, k)] = *number;
             }
         }
-        faults == 0
+        for (panel, value) in values.chunks_exact_mut(PANEL * BLOCK).zip(value.chunks(PANEL)) {
+            let numbers = sixteen(value, &mut finite);
+            for (lane, number) in numbers[..value.len()].iter().enumerate() {
+                panel[place::<W>(lane, entry)] = *number;
+            }
+        }
+        finite
     });
     if !finite {
         notes[0] = 1;
     }
+}
+
+/// Up to sixteen numbers in the form of the cache, and whether they are finite: in vectors, before they are scattered.
+#[inline(always)]
+fn sixteen<W: Stored>(x: &[f32], finite: &mut bool) -> [W; PANEL] {
+    let mut lanes = [0.0; PANEL];
+    lanes[..x.len()].copy_from_slice(x);
+    let mut numbers = [W::zeroed(); PANEL];
+    let mut faults = 0_u32;
+    for (number, lane) in numbers.iter_mut().zip(&lanes) {
+        *number = W::nearest(*lane);
+        faults |= u32::from(!number.number().is_finite());
+    }
+    *finite &= faults == 0;
+    numbers
 }
 
 /// The same in a quantised cache, which holds no NaN but in scales: nothing has to be cleared for products, whose

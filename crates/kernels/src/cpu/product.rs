@@ -5,7 +5,6 @@
 //! others. With few rows the panels are the outer loop: while all rows pass over two of them, the next two come from
 //! memory, so that neither waits for the other.
 
-use std::array;
 use std::ops::Range;
 
 use half::bf16;
@@ -17,7 +16,7 @@ use super::isa::{Ahead, FloatPanels, Isa, PANEL, PANEL_AHEAD, Panel, QuantizedBl
 use super::matrix::{Numbers, Weight};
 use super::rows::{self, Rows};
 use super::threads::Threads;
-use super::tiles::{Tile, cover};
+use super::tiles::{Tile, cover, each};
 use crate::Activation;
 
 /// What becomes of the numbers of a product.
@@ -241,8 +240,8 @@ impl<'a, I: Isa, P: Fn(usize) -> Panel<'a>> Tile<I> for Int8<'_, P> {
         row: usize,
         panels: [usize; T],
     ) -> [[[f32; PANEL]; T]; R] {
-        let rows = array::from_fn(|r| self.input.quantized(row + r));
-        isa.panels(rows, panels.map(&self.panel), self.ahead)
+        let rows = each(row, |row| self.input.quantized(row));
+        isa.panels(rows, each(0, |t| (self.panel)(panels[t])), self.ahead)
     }
 }
 
@@ -263,8 +262,8 @@ impl<I: Isa> Tile<I> for Int4<'_> {
         panels: [usize; T],
     ) -> [[[f32; PANEL]; T]; R] {
         isa.int4(
-            array::from_fn(|r| self.input.signed(row + r)),
-            panels.map(|at| self.weights.panel(self.order.panel(at))),
+            each(row, |row| self.input.signed(row)),
+            each(0, |t| self.weights.panel(self.order.panel(panels[t]))),
             self.ahead,
         )
     }
