@@ -24,8 +24,11 @@ fn every_figure_that_was_asked_for_is_reported() {
         "1",
     ]);
     let keys: Vec<&String> = report.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["weights", "kv", "bandwidth_gb_per_sec", "peak_rss_bytes", "results"]);
-    assert!(report["bandwidth_gb_per_sec"].as_f64().unwrap() > 0.0);
+    let limits = ["bandwidth_gb_per_sec", "peak_gflop_per_sec"];
+    assert_eq!(keys, ["weights", "kv", limits[0], limits[1], "peak_rss_bytes", "results"]);
+    for key in limits {
+        assert!(report[key].as_f64().unwrap() > 0.0, "{key}");
+    }
     let results = report["results"].as_array().unwrap();
     let shape = |result: &Value| {
         let number = |key: &str| result[key].as_u64().unwrap();
@@ -42,10 +45,29 @@ fn every_figure_that_was_asked_for_is_reported() {
     ];
     assert_eq!(results.iter().map(shape).collect::<Vec<_>>(), expected);
     for result in results {
-        for key in ["tokens_per_sec", "gb_per_sec", "share_of_bandwidth"] {
+        for key in ["tokens_per_sec", "bytes_per_token", "gb_per_sec", "gflop_per_sec"] {
             assert!(result[key].as_f64().unwrap() > 0.0, "{key} of {result}");
         }
+        for (share, rate, limit) in
+            [("share_of_bandwidth", "gb_per_sec", limits[0]), ("share_of_peak", "gflop_per_sec", limits[1])]
+        {
+            let number = |value: &Value| value.as_f64().unwrap();
+            let expected = number(&result[rate]) / number(&report[limit]);
+            assert!((number(&result[share]) / expected - 1.0).abs() < 1e-9, "{share} of {result}");
+        }
     }
+}
+
+#[test]
+fn nobody_measures_the_peak_of_the_reference() {
+    let folder = Folder::fixture("base");
+    let arguments =
+        ["bench", "-m", folder.path(), "--device", "reference", "--prompt", "8", "-n", "8", "--runs", "1"];
+    let report = process::json(arguments);
+    assert_eq!(report["peak_gflop_per_sec"], Value::Null);
+    assert!(
+        report["results"].as_array().unwrap().iter().all(|result| result["share_of_peak"] == Value::Null)
+    );
 }
 
 #[test]
