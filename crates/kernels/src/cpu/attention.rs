@@ -14,8 +14,8 @@ use half::bf16;
 use super::buffer::Parts;
 use super::cache::{Head, Layer, State};
 use super::input::{split_positive_row, split_row};
-use super::isa::{Ahead, FloatPanels, Isa, PANEL, Panel, Quantized, Stored, place};
-use super::rows::{Rows, exp, fused, quantize};
+use super::isa::{Ahead, BLOCK_ROWS, FloatPanels, Isa, PANEL, Panel, Quantized, Stored, place};
+use super::rows::{Rows, exp, fused, halved, quantize};
 use super::threads::Threads;
 use super::tiles::{Tile, cover, each};
 use crate::{Attend, BLOCK, KvKind, Step};
@@ -115,6 +115,11 @@ struct Call<'a, I> {
 }
 
 impl<I: Isa> Call<'_, I> {
+    /// Whether products with keys take queries as pairs of bf16.
+    fn takes_pairs(&self) -> bool {
+        self.state.kind() == KvKind::Bf16 && I::takes_pairs::<bf16>(self.layer.stride)
+    }
+
     /// The positions that a row sees.
     fn visible(&self, row: usize) -> Range<usize> {
         let position = self.step.positions[row] as usize;
@@ -199,6 +204,7 @@ struct Heads<'a, I> {
     run: Range<usize>,
     kv_head: usize,
     queries: Vec<f32>, // (rows · group, stride)
+    pairs: Vec<u16>,   // the same as pairs of bf16, in whole blocks, where the instruction set takes them
     scores: Vec<f32>,  // (rows · group, BLOCK)
     partial: Partial,  // of one span
 }
@@ -212,8 +218,17 @@ impl<'a, I: Isa> Heads<'a, I> {
             let at = (kv_head * call.group + index % call.group) * dim;
             query[..dim].copy_from_slice(&call.q.row(run.start + index / call.group)[at..at + dim]);
         }
+        let mut pairs = Vec::new();
+        if call.takes_pairs() {
+            let len = BLOCK_ROWS * 2 * stride;
+            pairs = vec![0; count.div_ceil(BLOCK_ROWS) * len];
+            for (index, query) in queries.chunks_exact(stride).enumerate() {
+                let block = &mut pairs[index / BLOCK_ROWS * len..(index / BLOCK_ROWS + 1) * len];
+                call.isa.split(query, index % BLOCK_ROWS, block);
+            }
+        }
         let scores = vec![0.0; count * BLOCK];
-        Self { call, run, kv_head, queries, scores, partial: Partial::new(count, stride) }
+        Self { call, run, kv_head, queries, pairs, scores, partial: Partial::new(count, stride) }
     }
 
     fn spans(&self) -> Range<usize> {
@@ -244,8 +259,7 @@ impl<'a, I: Isa> Heads<'a, I> {
             let next = state.head::<W>(layer, self.kv_head, next);
             let keys =
                 FloatPanels { values: head.keys, inputs: stride, ahead: distance(head.keys, head.values) };
-            let x = &self.queries[queries.start * stride..queries.end * stride];
-            isa.floats(x, keys, false, &mut self.scores[queries.start * BLOCK..queries.end * BLOCK]);
+            self.multiply_keys(queries.clone(), keys);
             self.soften(block, queries.clone());
             if head.faulty {
                 self.add_visible(block, rows, head);
@@ -256,6 +270,21 @@ impl<'a, I: Isa> Heads<'a, I> {
             let sums = &mut self.partial.sums[queries.start * stride..queries.end * stride];
             isa.floats(&self.scores[queries.start * BLOCK..queries.end * BLOCK], values, true, sums);
         }
+    }
+
+    /// Writes the products of some queries with the keys of a block into `scores`.
+    fn multiply_keys<W: Stored>(&mut self, queries: Range<usize>, keys: FloatPanels<'_, W>) {
+        let (isa, stride) = (self.call.isa, keys.inputs);
+        if self.pairs.is_empty() {
+            let x = &self.queries[queries.start * stride..queries.end * stride];
+            let scores = &mut self.scores[queries.start * BLOCK..queries.end * BLOCK];
+            return isa.floats(x, keys, false, scores);
+        }
+        // From the first of a block of rows on: what comes of those that see nothing here, nobody reads.
+        let first = queries.start / BLOCK_ROWS * BLOCK_ROWS;
+        let len = (queries.end - first).next_multiple_of(BLOCK_ROWS) * 2 * stride;
+        let x = &self.pairs[first * 2 * stride..first * 2 * stride + len];
+        isa.pairs(x, queries.end - first, keys, false, &mut self.scores[first * BLOCK..queries.end * BLOCK]);
     }
 
     /// [`Self::walk`] over a quantised cache: both products are of integers, as [`crate::int8`] says.
@@ -371,7 +400,7 @@ fn soften<I: Isa>(
             *lane = if *score > *lane { *score } else { *lane };
         }
     }
-    let max = lanes.iter().fold(softmax.max, |max, &lane| if lane > max { lane } else { max });
+    let max = halved(lanes, |a, b| if b > a { b } else { a });
     let shrink = exp::<I>(softmax.max - max);
     let mut totals = [0.0; 16];
     for chunk in scores.as_chunks_mut::<16>().0 {
@@ -380,7 +409,7 @@ fn soften<I: Isa>(
             *total += *score;
         }
     }
-    *softmax = Softmax { max, total: softmax.total * shrink + totals.iter().sum::<f32>() };
+    *softmax = Softmax { max, total: softmax.total * shrink + halved(totals, |a, b| a + b) };
     if shrink != 1.0 {
         sums.iter_mut().for_each(|sum| *sum *= shrink);
     }

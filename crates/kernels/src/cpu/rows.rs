@@ -108,6 +108,18 @@ pub fn rms_norm_in_place<I: Isa>(isa: I, x: &mut [f32], weight: &[f32], eps: f32
     });
 }
 
+/// All lanes put together, half with half: four steps that each wait for the one before, where one after another would be
+/// sixteen.
+#[inline(always)]
+pub fn halved(mut lanes: [f32; 16], join: impl Fn(f32, f32) -> f32) -> f32 {
+    for half in [8, 4, 2, 1] {
+        for j in 0..half {
+            lanes[j] = join(lanes[j], lanes[j + half]);
+        }
+    }
+    lanes[0]
+}
+
 #[inline(always)]
 fn inverse_rms<I: Isa>(x: &[f32], eps: f32) -> f32 {
     let mut lanes = [0.0; 16];
@@ -120,7 +132,7 @@ fn inverse_rms<I: Isa>(x: &[f32], eps: f32) -> f32 {
     for (sum, x) in lanes.iter_mut().zip(rest) {
         *sum = fused::<I>(*x, *x, *sum);
     }
-    let mean = lanes.iter().sum::<f32>() / x.len() as f32;
+    let mean = halved(lanes, |a, b| a + b) / x.len() as f32;
     if mean.is_finite() { 1.0 / (mean + eps).sqrt() } else { inverse_rms_of_large(x, eps) }
 }
 
