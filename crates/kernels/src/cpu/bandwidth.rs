@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use super::buffer::{Buffer, Parts};
+use super::isa::prefetch;
 use super::threads::Threads;
 use crate::{Error, Result};
 
@@ -55,7 +56,7 @@ fn sum<const PREFETCH: bool>(numbers: &[u64]) -> u64 {
     for chunk in numbers.as_chunks::<32>().0 {
         if PREFETCH {
             for line in 0..4 {
-                prefetch(chunk.as_ptr().wrapping_add(AHEAD + 8 * line));
+                prefetch(chunk.as_ptr().wrapping_add(AHEAD + 8 * line).cast());
             }
         }
         for (lane, number) in lanes.iter_mut().zip(chunk) {
@@ -67,14 +68,3 @@ fn sum<const PREFETCH: bool>(numbers: &[u64]) -> u64 {
 
 /// How far ahead memory is asked for, in numbers: the distance of the products.
 const AHEAD: usize = 4096 / size_of::<u64>();
-
-fn prefetch(at: *const u64) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 processor has the instruction, and prefetching an address never faults.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-    // The stable intrinsics of other processors have none.
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
-}

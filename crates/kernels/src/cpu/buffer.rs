@@ -8,11 +8,16 @@ use memmap2::MmapMut;
 
 use crate::{Error, Result};
 
-/// Numbers in pages of their own, all zero at first, aligned to a page; in huge pages where the system has them,
-/// since reading weights at full bandwidth would otherwise spend a tenth of the time on address translation.
+/// A huge page.
+const HUGE: usize = 2 << 20;
+
+/// Numbers in pages of their own, all zero at first, aligned to a page; from two mebibytes on in huge pages where the
+/// system has them, since reading weights at full bandwidth would otherwise spend a tenth of the time on address
+/// translation.
 #[derive(Debug)]
 pub struct Buffer<T> {
     map: Option<MmapMut>, // none when empty
+    bytes: Range<usize>,  // of the map
     marker: PhantomData<T>,
 }
 
@@ -20,25 +25,31 @@ impl<T: Pod> Buffer<T> {
     /// Room for `len` numbers; `what` names them in the error.
     pub fn new(len: usize, what: &str) -> Result<Self> {
         if len == 0 {
-            return Ok(Self { map: None, marker: PhantomData });
+            return Ok(Self { map: None, bytes: 0..0, marker: PhantomData });
         }
         let out_of_memory = |bytes| Error::OutOfMemory { what: what.to_owned(), bytes };
         let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| out_of_memory(usize::MAX))?;
-        let map = MmapMut::map_anon(bytes).map_err(|_| out_of_memory(bytes))?;
-        // Only a wish: small pages serve as well, a little slower.
+        // The system gives huge pages to whole ones only, and starts maps anywhere. Pages that nobody touches cost nothing.
+        let room = if bytes < HUGE { 0 } else { HUGE };
+        let whole = bytes.checked_add(room).ok_or_else(|| out_of_memory(usize::MAX))?;
+        let map = MmapMut::map_anon(whole).map_err(|_| out_of_memory(bytes))?;
+        let start = if room == 0 { 0 } else { map.as_ptr().align_offset(HUGE) };
+        // Only a wish: small pages serve as well, a little slower. The rest behind the last huge page stays small, since
+        // what is more than needed would be memory that nobody can use.
         #[cfg(target_os = "linux")]
-        let _ = map.advise(memmap2::Advice::HugePage);
-        Ok(Self { map: Some(map), marker: PhantomData })
+        let _ = map.advise_range(memmap2::Advice::HugePage, start, bytes / HUGE * HUGE);
+        Ok(Self { map: Some(map), bytes: start..start + bytes, marker: PhantomData })
     }
 
     /// All numbers.
     pub fn values(&self) -> &[T] {
-        self.map.as_ref().map_or(&[], |map| bytemuck::cast_slice(map))
+        self.map.as_ref().map_or(&[], |map| bytemuck::cast_slice(&map[self.bytes.clone()]))
     }
 
     /// All numbers, to write.
     pub fn values_mut(&mut self) -> &mut [T] {
-        self.map.as_mut().map_or(&mut [], |map| bytemuck::cast_slice_mut(map))
+        let bytes = self.bytes.clone();
+        self.map.as_mut().map_or(&mut [], |map| bytemuck::cast_slice_mut(&mut map[bytes]))
     }
 }
 

@@ -4,7 +4,7 @@
 use half::bf16;
 
 use super::buffer::{Buffer, Parts};
-use super::isa::{GROUP, Isa, PANEL, Panel, Stored, place};
+use super::isa::{CACHE_LINE, GROUP, Isa, PANEL, Panel, Stored, place, prefetch};
 use super::rows::quantize_weights;
 use super::threads::Threads;
 use crate::{BLOCK, CacheShape, KvKind, Result, Step};
@@ -117,6 +117,35 @@ impl State {
         &self.layers[layer]
     }
 
+    /// Asks for the cache lines in which [`store`](Self::store) will put what few rows bring: one position's numbers are
+    /// scattered over hundreds, of which the weights have left none in the cache.
+    pub(super) fn fetch_places(&self, layer: usize, step: &Step) {
+        if step.rows() >= WORTH_SHARING {
+            return;
+        }
+        let layer = &self.layers[layer];
+        // A line holds sixteen outputs of as many inputs as fit into four bytes.
+        let inputs = match self.kind {
+            KvKind::F32 => 1,
+            KvKind::Bf16 => 2,
+            KvKind::Int8 => 4,
+        };
+        let panel = |len: usize| len / inputs * CACHE_LINE;
+        for row in 0..step.rows() {
+            let (block, entry) = entry(step, row);
+            let block = self.blocks[block].values().as_ptr();
+            for head in 0..layer.kv_heads {
+                let keys = layer.offset + head * layer.head_len(self.kind);
+                let values = keys + BLOCK / PANEL * panel(layer.stride);
+                let fetch = |at: usize| prefetch(block.wrapping_add(at));
+                let own = keys + entry / PANEL * panel(layer.stride);
+                (own..own + panel(layer.stride)).step_by(CACHE_LINE).for_each(fetch);
+                let own = values + entry / inputs * CACHE_LINE;
+                (0..layer.stride / PANEL).for_each(|index| fetch(own + index * panel(BLOCK)));
+            }
+        }
+    }
+
     /// Stores the keys and values of all rows of a step, where `numbers` finds them: (2 · kv_heads · head_dim,) a row.
     pub(super) fn store<'a, I: Isa>(
         &mut self,
@@ -128,17 +157,13 @@ impl State {
     ) {
         let layer = &self.layers[layer];
         let (kind, dim, len) = (self.kind, layer.head_dim, layer.head_len(self.kind));
-        let entry = |row: usize| {
-            let position = step.positions[row] as usize;
-            (step.tables[step.slots[row] as usize][position / BLOCK] as usize, position % BLOCK)
-        };
         let store = |region: &mut [u8], row: usize, head: usize| {
             let numbers = numbers(row);
             assert_eq!(numbers.len(), 2 * layer.kv_heads * dim, "width of the keys and values");
             let (keys, values) = numbers.split_at(layer.kv_heads * dim);
             let part = head * dim..(head + 1) * dim;
             let (key, value) = (&keys[part.clone()], &values[part]);
-            let place = (layer.stride, entry(row).1);
+            let place = (layer.stride, entry(step, row).1);
             match kind {
                 KvKind::F32 => store_head::<I, f32>(isa, region, place, key, value),
                 KvKind::Bf16 => store_head::<I, bf16>(isa, region, place, key, value),
@@ -148,7 +173,7 @@ impl State {
         let region = |head: usize| layer.offset + head * len..layer.offset + (head + 1) * len;
         if step.rows() < WORTH_SHARING {
             for row in 0..step.rows() {
-                let block = self.blocks[entry(row).0].values_mut();
+                let block = self.blocks[entry(step, row).0].values_mut();
                 (0..layer.kv_heads).for_each(|head| store(&mut block[region(head)], row, head));
             }
         } else {
@@ -157,7 +182,7 @@ impl State {
             threads.run(layer.kv_heads, &|head| {
                 for row in 0..step.rows() {
                     // SAFETY: each head belongs to one task.
-                    store(unsafe { blocks[entry(row).0].part(region(head)) }, row, head);
+                    store(unsafe { blocks[entry(step, row).0].part(region(head)) }, row, head);
                 }
             });
         }
@@ -188,6 +213,12 @@ impl State {
             value_scales: bytemuck::cast_slice(&rest[..4 * BLOCK]),
         }
     }
+}
+
+/// The block of a row and its place there.
+fn entry(step: &Step, row: usize) -> (usize, usize) {
+    let position = step.positions[row] as usize;
+    (step.tables[step.slots[row] as usize][position / BLOCK] as usize, position % BLOCK)
 }
 
 /// Stores one position of one head. The first of a block finds whatever another sequence left there, and clears it:

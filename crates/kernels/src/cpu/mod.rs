@@ -88,6 +88,7 @@ impl<I: Isa> Cpu<I> {
         self.output.reshape(step.rows(), args.weight.outputs)?;
         let sink = Sink::Store(args.bias.map(Vec::as_slice));
         multiply(self.isa, &mut self.threads, args.weight, &self.input, sink, &mut self.output);
+        state.fetch_places(args.layer, step);
         let (isa, dim, width) = (self.isa, args.head_dim, args.weight.outputs);
         let turned = queries + kv_width;
         let rotation = &step.rotations[args.rotation];

@@ -189,12 +189,24 @@ pub trait Lanes {
     unsafe fn prefetch(at: *const u8);
 }
 
+/// Asks for a cache line, anywhere, outside of loops that have their own [`Lanes::prefetch`].
+pub fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has the instruction, and prefetching an address never faults.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    // The stable intrinsics of other processors have none.
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// How far ahead of a product its panels are fetched, in bytes: far enough for the memory to answer, near enough to
 /// stay in the first-level cache.
 pub const PANEL_AHEAD: isize = 4096;
 
 /// Bytes of a cache line.
-const CACHE_LINE: usize = 64;
+pub const CACHE_LINE: usize = 64;
 
 /// What is fetched from memory while panels are multiplied: for each of their cache lines another, of which the first is
 /// `start` bytes behind the first of the panel, and each next one `step` bytes further.
