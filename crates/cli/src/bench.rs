@@ -51,9 +51,25 @@ struct Measured {
 
 /// What this machine can do at most.
 struct Limits {
-    bytes_per_sec: f64,
+    bytes_per_sec: Option<f64>,
     /// None for the reference, which nobody measures.
     flops_per_sec: Option<f64>,
+}
+
+impl Limits {
+    /// What was measured before is not lost where these cannot be.
+    fn measure(engine: &Engine, args: &Args) -> Self {
+        let threads = args.engine.threads.unwrap_or_else(whin::available_threads);
+        let unknown = |what: &str, error: whin::Error| {
+            tracing::warn!("{what} could not be measured: {error}");
+        };
+        let flops =
+            args.engine.device.parse().and_then(|device| whin::peak(device, engine.weights(), threads));
+        Self {
+            bytes_per_sec: memory::bandwidth(threads).map_err(|error| unknown("the bandwidth", error)).ok(),
+            flops_per_sec: flops.map_err(|error| unknown("the speed of products", error)).ok().flatten(),
+        }
+    }
 }
 
 impl Measured {
@@ -83,11 +99,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     // Before the measuring of the bandwidth takes memory of its own.
     let peak = memory::peak();
-    let threads = args.engine.threads.unwrap_or_else(whin::available_threads);
-    let limits = Limits {
-        bytes_per_sec: memory::bandwidth(threads)?,
-        flops_per_sec: whin::peak(args.engine.device.parse()?, engine.weights(), threads)?,
-    };
+    let limits = Limits::measure(&engine, args);
     if args.json {
         print_json(&engine, &limits, peak, &results)?;
     } else {
@@ -108,6 +120,12 @@ impl Args {
         }
         if self.batch.iter().any(|&batch| batch > 64) {
             return Err(invalid("--batch can be at most 64: more texts are never decoded together").into());
+        }
+        if let Some(batch) = self.batch.iter().find(|batch| **batch > self.engine.prefill_chunk) {
+            return Err(invalid(format!(
+                "--batch {batch} is more than --prefill-chunk: a step has no room for so many texts"
+            ))
+            .into());
         }
         Ok(())
     }
@@ -153,9 +171,14 @@ fn median(args: &Args, mut measure: impl FnMut() -> Result<f64>) -> Result<f64> 
 fn prefill(engine: &Engine, args: &Args, tokens: usize) -> Result<Measured> {
     let request = request(engine, tokens, 0, 1);
     let seconds = median(args, || Ok(engine.generate(&request)?.finish()?.prefill_seconds))?;
-    let steps = tokens.div_ceil(args.engine.prefill_chunk.max(1)) as f64;
+    let chunk = args.engine.prefill_chunk.max(1);
     let spec = engine.checkpoint().spec();
-    let bytes = steps * spec.step_bytes(engine.weights()) as f64;
+    let head = spec.head_bytes(engine.weights());
+    // Each step reads the layers, and the keys and values so far; the last one the head too.
+    let ends = (chunk..tokens).step_by(chunk).chain([tokens]);
+    let step =
+        |end: usize| spec.step_bytes(engine.weights()) - head + spec.attention_bytes(end - 1, engine.kv());
+    let bytes = (ends.map(step).sum::<u64>() + head) as f64;
     let flops = (0..tokens).map(|position| spec.token_flops(position)).sum::<u64>() + spec.head_flops();
     Ok(Measured {
         kind: "prefill",
@@ -177,6 +200,14 @@ fn decode(engine: &Engine, args: &Args, depth: usize, batch: usize) -> Result<Me
                 return Ok(rate);
             }
             new *= 2;
+            if depth.max(1) + new > engine.window() {
+                return Err(invalid(format!(
+                    "{batch} texts never decoded {} tokens at the same time within the model's window: choose a smaller \
+                     --batch or --tokens",
+                    args.tokens
+                ))
+                .into());
+            }
         }
     })?;
     let spec = engine.checkpoint().spec();
@@ -225,7 +256,7 @@ fn print_json(engine: &Engine, limits: &Limits, peak: Option<u64>, results: &[Me
             "tokens_per_sec": measured.tokens_per_sec,
             "bytes_per_token": measured.bytes_per_token,
             "gb_per_sec": measured.bytes_per_sec() / 1e9,
-            "share_of_bandwidth": measured.bytes_per_sec() / limits.bytes_per_sec,
+            "share_of_bandwidth": limits.bytes_per_sec.map(|most| measured.bytes_per_sec() / most),
             "gflop_per_sec": measured.flops_per_sec() / 1e9,
             "share_of_peak": limits.flops_per_sec.map(|peak| measured.flops_per_sec() / peak),
         })
@@ -233,7 +264,7 @@ fn print_json(engine: &Engine, limits: &Limits, peak: Option<u64>, results: &[Me
     out::json(&json!({
         "weights": engine.weights().name(),
         "kv": engine.kv().name(),
-        "bandwidth_gb_per_sec": limits.bytes_per_sec / 1e9,
+        "bandwidth_gb_per_sec": limits.bytes_per_sec.map(|most| most / 1e9),
         "peak_gflop_per_sec": limits.flops_per_sec.map(|peak| peak / 1e9),
         "peak_rss_bytes": peak,
         "results": results.iter().map(entry).collect::<Vec<_>>(),
@@ -249,17 +280,21 @@ fn print_table(engine: &Engine, limits: &Limits, peak: Option<u64>, results: &[M
         engine.kv().name(),
         peak.map_or("?".to_owned(), size),
     );
-    table += &format!("this machine: memory is read at {:.1} GB/s", limits.bytes_per_sec / 1e9);
-    if let Some(peak) = limits.flops_per_sec {
-        table += &format!(" · products in the cache run at {:.0} GFLOP/s", peak / 1e9);
-    }
+    let bandwidth = limits.bytes_per_sec.map(|most| format!("memory is read at {:.1} GB/s", most / 1e9));
+    let peak =
+        limits.flops_per_sec.map(|most| format!("products in the cache run at {:.0} GFLOP/s", most / 1e9));
+    let limits_in_words: Vec<String> = bandwidth.into_iter().chain(peak).collect();
+    table += &format!("this machine: {}", limits_in_words.join(" · "));
+    let share = |rate: f64, most: Option<f64>| {
+        most.map_or(String::new(), |most| format!("{:.0}%", 100.0 * rate / most))
+    };
     table += &format!(
         "\n{:<8} {:>6} {:>6} {:>6} {:>10} {:>9} {:>8} {:>6} {:>8} {:>6}\n",
         "", "tokens", "depth", "batch", "tokens/s", "MB/token", "GB/s", "share", "GFLOP/s", "share",
     );
     for measured in results {
         table += &format!(
-            "{:<8} {:>6} {:>6} {:>6} {:>10.1} {:>9.1} {:>8.1} {:>5.0}% {:>8.0} {:>6}\n",
+            "{:<8} {:>6} {:>6} {:>6} {:>10.1} {:>9.1} {:>8.1} {:>6} {:>8.0} {:>6}\n",
             measured.kind,
             measured.tokens,
             measured.depth,
@@ -267,11 +302,9 @@ fn print_table(engine: &Engine, limits: &Limits, peak: Option<u64>, results: &[M
             measured.tokens_per_sec,
             measured.bytes_per_token / 1e6,
             measured.bytes_per_sec() / 1e9,
-            100.0 * measured.bytes_per_sec() / limits.bytes_per_sec,
+            share(measured.bytes_per_sec(), limits.bytes_per_sec),
             measured.flops_per_sec() / 1e9,
-            limits
-                .flops_per_sec
-                .map_or(String::new(), |peak| { format!("{:.0}%", 100.0 * measured.flops_per_sec() / peak) }),
+            share(measured.flops_per_sec(), limits.flops_per_sec),
         );
     }
     out::text(&table)?;

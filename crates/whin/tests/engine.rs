@@ -69,11 +69,12 @@ fn chunks_threads_and_blocks_change_nothing() {
     }
 }
 
-/// Over spans of the context, blocks of rows and tasks of every size: log-probabilities show a difference in any bit of the
-/// forward pass.
+/// Over spans of the context: log-probabilities show a difference in any bit of the forward pass. Scores come from steps
+/// that several texts share; an answer follows a prompt that runs a whole chunk at a time, and its own tokens one by one.
 #[test]
 fn every_bit_is_the_same_whatever_the_threads_the_chunks_and_the_neighbours() {
-    let text = Prompt::Ids((0..700_u32).map(|i| 7 + i * i % 5000).collect());
+    let ids: Vec<u32> = (0..700_u32).map(|i| 7 + i * i % 5000).collect();
+    let text = Prompt::Ids(ids.clone());
     let forms = [
         (Weights::Int8, KvKind::Bf16),
         (Weights::Int8, KvKind::Int8),
@@ -82,8 +83,8 @@ fn every_bit_is_the_same_whatever_the_threads_the_chunks_and_the_neighbours() {
         (Weights::Bf16, KvKind::Bf16),
     ];
     for (weights, kv) in forms {
-        let mut right: Option<Vec<Option<f64>>> = None;
-        for (threads, prefill_chunk) in [(1, 512), (2, 512), (3, 37), (2, 700)] {
+        let mut right = None;
+        for (threads, prefill_chunk) in [(1, 512), (2, 512), (3, 37), (2, 700), (2, 1)] {
             let options =
                 Options { threads: Some(threads), prefill_chunk, weights, kv, ..Options::default() };
             let engine = Engine::load(None, &options).unwrap();
@@ -96,9 +97,18 @@ fn every_bit_is_the_same_whatever_the_threads_the_chunks_and_the_neighbours() {
                 assert_eq!(others[0], others[1]);
                 scores
             });
-            let right = right.get_or_insert_with(|| scores.clone());
+            let request = Request {
+                max_new_tokens: Some(8),
+                ignore_eos: true,
+                logprobs: Some(50),
+                ..Request::ids(ids.clone())
+            };
+            let answer = engine.generate(&request).unwrap().finish().unwrap().logprobs.unwrap();
+            assert_eq!(answer.len(), 8);
+            let found = (scores, answer);
+            let right = right.get_or_insert_with(|| found.clone());
             let (weights, kv) = (weights.name(), kv.name());
-            assert!(scores == *right, "{weights}, {kv}: {threads} threads, chunks of {prefill_chunk}");
+            assert!(found == *right, "{weights}, {kv}: {threads} threads, chunks of {prefill_chunk}");
         }
     }
 }

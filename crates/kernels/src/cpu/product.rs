@@ -285,10 +285,11 @@ fn tiles<I: Isa, K: Tile<I>>(
         });
     };
     let most = K::SHAPES[1].0;
-    if rows <= most || rows > ROWS_BY_PANELS {
+    if rows <= most || rows > ROWS_BY_PANELS || most == 1 {
         return multiply(0..rows, task, Ahead::STREAM);
     }
     let shares = rows.div_ceil(most);
+    let most = rows.div_ceil(shares); // none is left alone
     for first in task.clone().step_by(STEP) {
         for share in 0..shares {
             let ahead = Ahead::share(order.stride() * len, len, (share, shares));

@@ -2,7 +2,7 @@
 //!
 //! A stage is a number of tasks. Each thread has a run of neighbours for its own, which it takes in order, so that what
 //! they read is one stretch of memory; when it has none left it takes the last of another's. So a thread that the system
-//! has put aside delays nothing but the task in hand, and one that has not begun is not waited for. Between stages
+//! has put aside delays nothing but the task in hand, and one that has not come is not waited for. Between stages
 //! workers spin for a moment, because the next stage usually follows at once, and then sleep.
 
 use std::any::Any;

@@ -104,11 +104,16 @@ impl Spec {
         sum
     }
 
-    /// Bytes of weights that one step reads when matrices are kept as `weights` says: all but an embedding that is not
-    /// the head, of which a step reads single rows.
+    /// Bytes of weights that one step with an answer reads when matrices are kept as `weights` says: all but an embedding
+    /// that is not the head, of which a step reads single rows.
     pub fn step_bytes(&self, weights: Weights) -> u64 {
         let embedding = if self.tied { 0 } else { weights.ends().bytes(self.vocab, self.width) as u64 };
         self.weight_bytes(weights) - embedding
+    }
+
+    /// Bytes of the head, which a step without an answer leaves alone.
+    pub fn head_bytes(&self, weights: Weights) -> u64 {
+        weights.ends().bytes(self.vocab, self.width) as u64
     }
 
     /// Bytes of keys and values that a row at `position` reads when they are kept as `kind`.

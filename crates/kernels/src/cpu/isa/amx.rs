@@ -226,6 +226,7 @@ unsafe fn put(high: &[f32; PANEL], low: &[f32; PANEL], add: bool, out: &mut [f32
 /// nearest to what it lacks. What is infinite or NaN stands in the first alone.
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn split(x: &[f32], row: usize, planes: &mut [u16]) {
+    assert!(x.len().is_multiple_of(TILE_BF16), "whole tiles");
     assert!(row < BLOCK_ROWS && planes.len() == BLOCK_ROWS * 2 * x.len(), "room for the planes");
     let infinity = _mm512_set1_epi32(0x7f80_0000);
     // The bits of the nearest bf16, ties to even, in the upper half.
@@ -245,8 +246,11 @@ unsafe fn split(x: &[f32], row: usize, planes: &mut [u16]) {
             // Rounding may reach infinity, from where there is no way back: there the number is cut off instead.
             let reached = _mm512_cmpeq_epi32_mask(_mm512_and_si512(rounded, infinity), infinity);
             let cut = _mm512_and_si512(bits, _mm512_set1_epi32(-0x1_0000));
-            let high = _mm512_mask_mov_epi32(rounded, reached, cut);
             let finite = !_mm512_cmpeq_epi32_mask(_mm512_and_si512(bits, infinity), infinity);
+            let high = _mm512_mask_mov_epi32(rounded, reached | !finite, cut);
+            // What makes a NaN may stand in the lower half alone, or be carried away by the rounding.
+            let nan = _mm512_cmpunord_ps_mask(_mm512_castsi512_ps(bits), _mm512_castsi512_ps(bits));
+            let high = _mm512_mask_or_epi32(high, nan, cut, _mm512_set1_epi32(0x40_0000));
             let rest = _mm512_sub_ps(_mm512_castsi512_ps(bits), _mm512_castsi512_ps(high));
             let low = _mm512_maskz_mov_epi32(finite, nearest(_mm512_castps_si512(rest)));
             _mm256_storeu_si256(high_at.cast(), _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(high)));
@@ -271,8 +275,8 @@ fn exists() -> bool {
         && unsafe { enabled() } & STATE == STATE
 }
 
-/// Asks Linux for room for the tiles, which it grants to a process once and for all its threads. Other systems have no
-/// such call.
+/// Asks Linux for room for the tiles, which it grants to a process once and for all its threads. How other systems
+/// are asked nobody has tried here.
 fn permitted() -> bool {
     #[cfg(target_os = "linux")]
     {
@@ -283,7 +287,7 @@ fn permitted() -> bool {
     }
     #[cfg(not(target_os = "linux"))]
     {
-        true
+        false
     }
 }
 
@@ -429,7 +433,9 @@ impl Tiles {
         assert!(steps > 0 && size_of_val(planes) == steps * 2 * TILE_BYTES, "length of the activations");
         assert!(panels.iter().all(|panel| size_of_val(*panel) == steps * TILE_BYTES), "length of the panels");
         let (x, w) = (planes.as_ptr().cast::<u8>(), panels.map(|panel| panel.as_ptr().cast::<u8>()));
-        // The compiler has no use for these registers, so they keep what they hold from one piece of assembly to the next.
+        // Tiles keep their sums from one piece of assembly to the next. Rust promises that of no register; but compilers
+        // touch these ones only for AMX intrinsics, of which there are none, and what `between` calls has no assembly.
+        // If that ever changed, the comparison with the reference would show it.
         // SAFETY: the tiles are configured, as just checked. Loads stay within the slices: each step reads two tiles of
         // activations and one of each panel, at most 16 rows each. The stores fit `sums`. Prefetching may go anywhere.
         unsafe {
@@ -476,5 +482,43 @@ impl Drop for Tiles {
         // Registers in use would be saved, eight kibibytes, whenever the system switches threads.
         // SAFETY: the registers exist, as for `configure`, and nobody needs what they hold.
         unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::isa::Isa;
+
+    /// Needs no tiles, only AVX-512.
+    #[test]
+    fn pairs_hold_sixteen_bits_of_each_number() {
+        if Avx512::detect().is_none() {
+            return;
+        }
+        let odd =
+            [0x7fff_ffff, 0xffff_ffff, 0x7f80_0001, 0x7fc0_0000, 0x7f80_0000, 0xff80_0000, 0x7f7f_ffff, 1, 0];
+        let mut x: Vec<f32> = (0..96).map(|i| ((i * 7919 % 1013) as f32 - 500.0) * 1.37e-3).collect();
+        x.iter_mut().zip(odd).for_each(|(x, bits)| *x = f32::from_bits(bits));
+        let mut block = vec![0xaaaa; BLOCK_ROWS * 2 * x.len()];
+        // SAFETY: the processor has AVX-512, as just asked.
+        unsafe { split(&x, 5, &mut block) };
+        for (k, x) in x.into_iter().enumerate() {
+            let at =
+                |plane: usize| ((k / TILE_BF16 * 2 + plane) * BLOCK_ROWS + 5) * TILE_BF16 + k % TILE_BF16;
+            let [high, low] = [0, 1].map(|plane| bf16::from_bits(block[at(plane)]).to_f32());
+            let sum = high + low;
+            let close = sum == x || (sum - x).abs() <= x.abs() * 2_f32.powi(-16) + f32::MIN_POSITIVE;
+            assert!(if x.is_nan() { sum.is_nan() } else { close }, "{x} became {high} and {low}");
+        }
+        let written = block.iter().filter(|bits| **bits != 0xaaaa).count();
+        assert!(written <= 2 * 96, "other rows stay as they are");
+    }
+
+    #[test]
+    fn half_a_tile_is_refused() {
+        let Some(avx512) = Avx512::detect() else { return };
+        let half = || Amx(avx512).split(&[1.0; 16], 0, &mut [0; 2 * 16 * BLOCK_ROWS]);
+        assert!(std::panic::catch_unwind(half).is_err());
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! Every float sum takes its terms in the order of the inputs, [`SPAN`] at a time, and adds up what the spans come to.
 //! So a product has the same bits whatever else is computed beside it, and the same on every instruction set with
-//! fused multiply-add.
+//! fused multiply-add, but for bf16 on AMX, which sums in an order of its own.
 
 use std::ops::Range;
 
