@@ -84,4 +84,6 @@ fn what_cannot_be_measured_is_refused() {
     ] {
         process::refused([&["bench"], arguments.as_slice()].concat(), "invalid_arguments", &[part]);
     }
+    let too_many = ["bench", "--batch", "4", "--prefill-chunk", "2"];
+    process::refused(too_many.to_vec(), "invalid_arguments", &["--batch 4", "--prefill-chunk"]);
 }

@@ -506,9 +506,10 @@ mod tests {
         for (k, x) in x.into_iter().enumerate() {
             let at =
                 |plane: usize| ((k / TILE_BF16 * 2 + plane) * BLOCK_ROWS + 5) * TILE_BF16 + k % TILE_BF16;
-            let [high, low] = [0, 1].map(|plane| bf16::from_bits(block[at(plane)]).to_f32());
-            let sum = high + low;
-            let close = sum == x || (sum - x).abs() <= x.abs() * 2_f32.powi(-16) + f32::MIN_POSITIVE;
+            let [high, low] = [0, 1].map(|plane| bf16::from_bits(block[at(plane)]).to_f64());
+            let (sum, right) = (high + low, f64::from(x));
+            let limit = right.abs() * 2_f64.powi(-16) + f64::from(f32::MIN_POSITIVE);
+            let close = sum == right || (sum - right).abs() <= limit;
             assert!(if x.is_nan() { sum.is_nan() } else { close }, "{x} became {high} and {low}");
         }
         let written = block.iter().filter(|bits| **bits != 0xaaaa).count();
