@@ -34,10 +34,16 @@ impl<T: Pod> Buffer<T> {
         let whole = bytes.checked_add(room).ok_or_else(|| out_of_memory(usize::MAX))?;
         let map = MmapMut::map_anon(whole).map_err(|_| out_of_memory(bytes))?;
         let start = if room == 0 { 0 } else { map.as_ptr().align_offset(HUGE) };
-        // Only a wish: small pages serve as well, a little slower. The rest behind the last huge page stays small, since
-        // what is more than needed would be memory that nobody can use.
+        // Only a wish: small pages serve as well, a little slower. The rest behind the last huge page stays small, also where
+        // the system is free with huge pages: what they hold beyond the numbers would be memory that nobody can use.
         #[cfg(target_os = "linux")]
-        let _ = map.advise_range(memmap2::Advice::HugePage, start, bytes / HUGE * HUGE);
+        {
+            let huge = bytes / HUGE * HUGE;
+            let _ = map.advise_range(memmap2::Advice::HugePage, start, huge);
+            if room > 0 {
+                let _ = map.advise_range(memmap2::Advice::NoHugePage, start + huge, whole - start - huge);
+            }
+        }
         Ok(Self { map: Some(map), bytes: start..start + bytes, marker: PhantomData })
     }
 
