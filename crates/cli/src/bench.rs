@@ -64,7 +64,7 @@ impl Limits {
             tracing::warn!("{what} could not be measured: {error}");
         };
         let flops =
-            args.engine.device.parse().and_then(|device| whin::peak(device, engine.weights(), threads));
+            args.engine.device.parse().and_then(|device| whin::peak_flops(device, engine.weights(), threads));
         Self {
             bytes_per_sec: memory::bandwidth(threads).map_err(|error| unknown("the bandwidth", error)).ok(),
             flops_per_sec: flops.map_err(|error| unknown("the speed of products", error)).ok().flatten(),

@@ -162,14 +162,14 @@ pub(crate) fn with_instruction_set<W: WithIsa>(name: &str, with: W) -> W::Out {
 ///
 /// # Errors
 /// [`OutOfMemory`](ErrorKind::OutOfMemory) or [`DeviceFailed`](ErrorKind::DeviceFailed).
-pub fn peak(device: Device, weights: Weights, threads: usize) -> Result<Option<f64>> {
+pub fn peak_flops(device: Device, weights: Weights, threads: usize) -> Result<Option<f64>> {
     struct Peak(WeightKind, usize);
 
     impl WithIsa for Peak {
         type Out = Result<f64>;
 
         fn run<I: Isa>(self) -> Result<f64> {
-            Ok(Cpu::<I>::new(self.1)?.peak(self.0)?)
+            Ok(Cpu::<I>::new(self.1)?.peak_flops(self.0)?)
         }
     }
 

@@ -14,10 +14,10 @@ use half::bf16;
 use super::buffer::Parts;
 use super::cache::{Head, Layer, State};
 use super::input::{split_positive_row, split_row};
-use super::isa::{Ahead, BLOCK_ROWS, FloatPanels, Isa, PANEL, Panel, Quantized, Stored, place};
+use super::isa::{Ahead, BLOCK_ROWS, FloatPanels, Isa, PANEL, Quantized, Stored, place};
 use super::rows::{Rows, exp, fused, halved, quantize};
 use super::threads::Threads;
-use super::tiles::{Tile, cover, each};
+use super::tiles::{Int8, cover};
 use crate::{Attend, BLOCK, KvKind, Step};
 
 /// Below this many multiplications one thread is done sooner than several.
@@ -305,7 +305,8 @@ impl<'a, I: Isa> Heads<'a, I> {
             let seeing = rows.start * group..rows.end * group;
             let head = state.quantized_head(layer, self.kv_head, *number);
             let scores = &mut self.scores;
-            let tile = Cached { x: &queries, panel: |panel| head.keys(panel) };
+            let panel = |panel| head.keys(panel);
+            let tile = Int8 { row: |row| queries.row(row), panel, ahead: Ahead::STREAM };
             cover(isa, &tile, seeing.clone(), 0..BLOCK / PANEL, &mut |row, panel, lines| {
                 for (row, found) in (row..).zip(lines) {
                     let found = found.as_flattened();
@@ -322,7 +323,8 @@ impl<'a, I: Isa> Heads<'a, I> {
                 weights.set(isa, query, scores, split_positive_row);
             }
             let sums = &mut self.partial.sums;
-            let tile = Cached { x: &weights, panel: |panel| head.values(panel) };
+            let panel = |panel| head.values(panel);
+            let tile = Int8 { row: |row| weights.row(row), panel, ahead: Ahead::STREAM };
             cover(isa, &tile, seeing, 0..stride / PANEL, &mut |row, panel, lines| {
                 for (row, found) in (row..).zip(lines) {
                     let sums = sums[row * stride + panel * PANEL..].iter_mut();
@@ -456,25 +458,5 @@ impl<I: Isa> QuantizedRows<I> {
             low,
             scale: self.scales[row],
         }
-    }
-}
-
-/// Products of quantised rows with the panels of one head in one block.
-struct Cached<'a, I, P> {
-    x: &'a QuantizedRows<I>,
-    panel: P,
-}
-
-impl<'a, I: Isa, P: Fn(usize) -> Panel<'a>> Tile<I> for Cached<'_, I, P> {
-    const SHAPES: [(usize, usize); 2] = I::PANELS;
-
-    fn products<const R: usize, const T: usize>(
-        &self,
-        isa: I,
-        row: usize,
-        panels: [usize; T],
-    ) -> [[[f32; PANEL]; T]; R] {
-        let rows = each(row, |row| self.x.row(row));
-        isa.panels(rows, each(0, |t| (self.panel)(panels[t])), Ahead::STREAM)
     }
 }

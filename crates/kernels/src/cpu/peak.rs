@@ -24,7 +24,7 @@ impl<I: Isa> Cpu<I> {
     ///
     /// # Errors
     /// When there is no memory or no thread to be had.
-    pub fn peak(&mut self, kind: WeightKind) -> Result<f64> {
+    pub fn peak_flops(&mut self, kind: WeightKind) -> Result<f64> {
         let count = self.threads.count();
         let mut cores = (0..count).map(|_| Core::new(self.isa, kind)).collect::<Result<Vec<_>>>()?;
         let mut best = 0.0_f64;

@@ -16,7 +16,7 @@ use super::isa::{Ahead, FloatPanels, Isa, PANEL, PANEL_AHEAD, Panel, QuantizedBl
 use super::matrix::{Numbers, Weight};
 use super::rows::{self, Rows};
 use super::threads::Threads;
-use super::tiles::{Tile, cover, each};
+use super::tiles::{Int8, Tile, cover, each};
 use crate::Activation;
 
 /// What becomes of the numbers of a product.
@@ -61,17 +61,7 @@ pub fn multiply<I: Isa>(
     let half = if let Sink::Gate(_) = sink { Some(count / 2) } else { None };
     let width = if half.is_some() { weight.outputs / 2 } else { weight.outputs };
     assert!(out.width() == width && (half.is_none() || width.is_multiple_of(PANEL)), "width of the product");
-    let work = rows * weight.outputs * weight.stride;
-    let tasks = if work < WORTH_SHARING {
-        1
-    } else if rows <= FEW_ROWS {
-        threads.count() * 16 // small ones end together
-    } else {
-        threads.count() * 2 // each reads all rows again
-    };
-    let size = count.div_ceil(tasks).next_multiple_of(STEP);
-    let cached = CACHED / weight.kind().bytes(PANEL, weight.stride) / STEP * STEP;
-    let size = if tasks == 1 { size } else { size.min(cached.clamp(STEP, 16)) };
+    let size = panels_of_a_task(threads.count(), weight, rows);
     let numbers = Parts::new(out.values_mut());
     let order = Order { half };
     threads.run(count.div_ceil(size), &|task| {
@@ -95,7 +85,10 @@ pub fn multiply<I: Isa>(
                 };
                 match input.blocks() {
                     Some(x) => blocks(&x, &panel, out),
-                    None => tiles(|ahead| Int8 { input, panel, ahead }, rows, (order, len), out),
+                    None => {
+                        let row = |row| input.quantized(row);
+                        tiles(|ahead| Int8 { row, panel, ahead }, rows, (order, len), out);
+                    }
                 }
             }
             Numbers::Int4(weights) => {
@@ -104,6 +97,22 @@ pub fn multiply<I: Isa>(
             }
         }
     });
+}
+
+/// How many panels a task multiplies: a multiple of [`STEP`].
+fn panels_of_a_task(threads: usize, weight: &Weight, rows: usize) -> usize {
+    let count = weight.outputs.div_ceil(PANEL);
+    let work = rows * weight.outputs * weight.stride;
+    let tasks = if work < WORTH_SHARING {
+        1
+    } else if rows <= FEW_ROWS {
+        threads * 16 // small ones end together
+    } else {
+        threads * 2 // each reads all rows again
+    };
+    let size = count.div_ceil(tasks).next_multiple_of(STEP);
+    let cached = CACHED / weight.kind().bytes(PANEL, weight.stride) / STEP * STEP;
+    if tasks == 1 { size } else { size.min(cached.clamp(STEP, 16)) }
 }
 
 /// In which order a product takes the panels of a matrix: as they lie, or a gate's in turn with their partners.
@@ -222,26 +231,6 @@ impl<I: Isa> Output<'_, I> {
                 }
             }
         }
-    }
-}
-
-struct Int8<'a, P> {
-    input: &'a Input,
-    panel: P,
-    ahead: Ahead,
-}
-
-impl<'a, I: Isa, P: Fn(usize) -> Panel<'a>> Tile<I> for Int8<'_, P> {
-    const SHAPES: [(usize, usize); 2] = I::PANELS;
-
-    fn products<const R: usize, const T: usize>(
-        &self,
-        isa: I,
-        row: usize,
-        panels: [usize; T],
-    ) -> [[[f32; PANEL]; T]; R] {
-        let rows = each(row, |row| self.input.quantized(row));
-        isa.panels(rows, each(0, |t| (self.panel)(panels[t])), self.ahead)
     }
 }
 

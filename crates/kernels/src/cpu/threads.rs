@@ -232,13 +232,12 @@ impl Shared {
         let Stage { task } = unsafe { *self.stage.get() };
         // SAFETY: the closure outlives the stage, because `run` waits for all who are inside.
         let task = unsafe { &*task };
-        let (before, rest) = self.runs.split_at(index);
+        let others = self.runs[index + 1..].iter().chain(&self.runs[..index]);
         let calls = AssertUnwindSafe(|| {
-            let (own, after) = rest.split_first().expect("a run for each thread");
-            while let Some(index) = own.first() {
+            while let Some(index) = self.runs[index].first() {
                 task(index);
             }
-            for other in after.iter().chain(before) {
+            for other in others {
                 while let Some(index) = other.last() {
                     task(index);
                 }

@@ -3,7 +3,7 @@
 use std::array;
 use std::ops::Range;
 
-use super::isa::{Isa, PANEL};
+use super::isa::{Ahead, Isa, PANEL, Panel, Quantized};
 
 /// What `get` finds for each index from `first` on. In a loop: of an iterator over the array the compiler makes copies
 /// that wait for each other, a twentieth of the time of a product.
@@ -30,12 +30,32 @@ pub trait Tile<I: Isa> {
     ) -> [[[f32; PANEL]; T]; R];
 }
 
+/// Products of 8-bit rows with 8-bit panels.
+pub struct Int8<X, P> {
+    pub row: X,
+    pub panel: P,
+    pub ahead: Ahead,
+}
+
+impl<'x, 'p, I: Isa, X: Fn(usize) -> Quantized<'x>, P: Fn(usize) -> Panel<'p>> Tile<I> for Int8<X, P> {
+    const SHAPES: [(usize, usize); 2] = I::PANELS;
+
+    fn products<const R: usize, const T: usize>(
+        &self,
+        isa: I,
+        row: usize,
+        panels: [usize; T],
+    ) -> [[[f32; PANEL]; T]; R] {
+        isa.panels(each(row, &self.row), each(0, |t| (self.panel)(panels[t])), self.ahead)
+    }
+}
+
 /// Hears products: the first of some rows, the first of some panels, and for each of the rows its products with each of
 /// the panels, (panels, outputs).
 pub type Take<'a> = dyn FnMut(usize, usize, &[&[[f32; PANEL]]]) + 'a;
 
-/// Multiplies `rows` with `panels`. `take` hears all panels of some rows in order before the next rows', and two or more
-/// at once unless the last is left over.
+/// Multiplies `rows` with `panels`. `take` hears all panels of some rows in order before the next rows', two at once
+/// unless the last is left over.
 pub fn cover<I: Isa, K: Tile<I>>(
     isa: I,
     tile: &K,

@@ -77,14 +77,18 @@ fn products(stage: impl Fn(usize) -> Stage) {
                     continue;
                 }
                 let case = Product::new(stage(seed), kind, (rows, inputs, outputs), seed as u64);
-                let answers = cpus.check(&case);
-                for row in [0, 1, rows / 2, rows - 1] {
-                    if row < rows && rows > 1 {
-                        alone_is_the_same(&mut cpus, &case, &answers, row);
-                    }
-                }
+                check_together_and_alone(&mut cpus, &case, &[0, 1, rows / 2, rows - 1]);
             }
         }
+    }
+}
+
+/// Checks a case, and that these of its rows have the same bits alone.
+fn check_together_and_alone(cpus: &mut Cpus, case: &Product, alone: &[usize]) {
+    let answers = cpus.check(case);
+    let rows = case.x.len() / case.matrix.inputs;
+    for &row in alone.iter().filter(|row| rows > 1 && **row < rows) {
+        alone_is_the_same(cpus, case, &answers, row);
     }
 }
 
@@ -128,12 +132,7 @@ fn gates_of_whole_panels() {
             let outputs = [32, 64, 96, 160, 1056][seed % 5];
             let stage = Stage::Gated(ACTIVATIONS[seed % ACTIVATIONS.len()]);
             let case = Product::new(stage, kind, (rows, [36, 100, 320][seed % 3], outputs), seed as u64);
-            let answers = cpus.check(&case);
-            if rows > 1 {
-                for row in [0, rows / 2, rows - 1] {
-                    alone_is_the_same(&mut cpus, &case, &answers, row);
-                }
-            }
+            check_together_and_alone(&mut cpus, &case, &[0, rows / 2, rows - 1]);
         }
     }
 }
@@ -150,12 +149,7 @@ fn every_number_of_rows() {
             }
             let shape = (rows, [100, 256, 700][seed % 3], [17, 65, 130, 1030][seed % 4]);
             let case = Product::new(Stage::Project, kind, shape, seed as u64);
-            let answers = cpus.check(&case);
-            if rows > 1 {
-                for row in [0, rows / 2, rows - 1] {
-                    alone_is_the_same(&mut cpus, &case, &answers, row);
-                }
-            }
+            check_together_and_alone(&mut cpus, &case, &[0, rows / 2, rows - 1]);
         }
     }
 }

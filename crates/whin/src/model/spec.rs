@@ -69,6 +69,13 @@ pub struct Attention {
     pub rope: usize,
 }
 
+impl Attention {
+    /// How many positions the one at `position` sees.
+    fn seen(&self, position: usize) -> usize {
+        self.window.map_or(position + 1, |window| window.min(position + 1))
+    }
+}
+
 /// The part of a layer that works on each position by itself.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FeedForward {
@@ -107,8 +114,8 @@ impl Spec {
     /// Bytes of weights that one step with an answer reads when matrices are kept as `weights` says: all but an embedding
     /// that is not the head, of which a step reads single rows.
     pub fn step_bytes(&self, weights: Weights) -> u64 {
-        let embedding = if self.tied { 0 } else { weights.ends().bytes(self.vocab, self.width) as u64 };
-        self.weight_bytes(weights) - embedding
+        // An embedding has the shape of the head.
+        self.weight_bytes(weights) - if self.tied { 0 } else { self.head_bytes(weights) }
     }
 
     /// Bytes of the head, which a step without an answer leaves alone.
@@ -120,8 +127,7 @@ impl Spec {
     pub fn attention_bytes(&self, position: usize, kind: KvKind) -> u64 {
         let bytes = |layer: &Layer| {
             let Mixer::Attention(attention) = &layer.mixer;
-            let seen = attention.window.map_or(position + 1, |window| window.min(position + 1));
-            (seen * attention.kv_heads * kind.bytes(attention.head_dim)) as u64
+            (attention.seen(position) * attention.kv_heads * kind.bytes(attention.head_dim)) as u64
         };
         self.layers.iter().map(bytes).sum()
     }
@@ -133,8 +139,7 @@ impl Spec {
         self.each_in_layers(|outputs, inputs| products += 2 * (outputs * inputs) as u64);
         let attention = |layer: &Layer| {
             let Mixer::Attention(attention) = &layer.mixer;
-            let seen = attention.window.map_or(position + 1, |window| window.min(position + 1));
-            4 * (seen * attention.heads * attention.head_dim) as u64
+            4 * (attention.seen(position) * attention.heads * attention.head_dim) as u64
         };
         products + self.layers.iter().map(attention).sum::<u64>()
     }

@@ -11,6 +11,7 @@ use std::any::TypeId;
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::cell::RefCell;
+use std::mem::swap;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -64,19 +65,19 @@ impl Isa for Amx {
     ) {
         let mut tiles = Tiles::new(self);
         // While the matrix unit works on one pair of panels, the products of the one before are scaled.
-        let mut sums = [Sums([[[[0_i32; PANEL]; BLOCK_ROWS]; 2]; 2]); 2];
-        let mut pending = None;
+        let [first_sums, second_sums] = &mut [Sums([[[[0_i32; PANEL]; BLOCK_ROWS]; 2]; 2]); 2];
+        let (mut new, mut old) = (first_sums, second_sums);
+        let mut pending: Option<(usize, [Panel<'_>; 2])> = None;
         let mut products = [[[0.0; PANEL]; 2]; BLOCK_ROWS];
         let bytes = BLOCK_ROWS * 2 * x.inputs;
         for (index, scales) in x.scales.chunks(BLOCK_ROWS).enumerate() {
             tiles.configure(scales.len());
             let planes = &x.planes[index * bytes..(index + 1) * bytes];
             let rows = index * BLOCK_ROWS..index * BLOCK_ROWS + scales.len();
-            for (turn, first) in panels.clone().step_by(2).enumerate() {
+            for first in panels.clone().step_by(2) {
                 // The last panel stands in for a partner that does not exist.
                 let pair = [panel(first), panel((first + 1).min(panels.end - 1))];
-                let [new, old] = sums.get_disjoint_mut([turn % 2, (turn + 1) % 2]).expect("two sums");
-                let before: Option<(usize, [Panel<'_>; 2])> = pending.replace((first, pair));
+                let before = pending.replace((first, pair));
                 let mut between = |rows| {
                     if let Some((_, pair)) = &before {
                         // SAFETY: the token proves that the processor has AVX-512.
@@ -88,11 +89,11 @@ impl Isa for Amx {
                 if let Some((first, _)) = before {
                     emit(rows.clone(), first, &products);
                 }
+                swap(&mut new, &mut old);
             }
             if let Some((first, pair)) = pending.take() {
-                let last = (panels.len().div_ceil(2) + 1) % 2;
                 // SAFETY: the token proves that the processor has AVX-512.
-                unsafe { scale(&sums[last], 0..BLOCK_ROWS, scales, &pair, &mut products) };
+                unsafe { scale(old, 0..BLOCK_ROWS, scales, &pair, &mut products) };
                 emit(rows, first, &products);
             }
         }
@@ -181,7 +182,8 @@ fn block_of_pairs(
 ) {
     let len = values.len() / panels;
     let panel = |index: usize| &values[index * len..(index + 1) * len];
-    let mut sums = [Sums([[[[0.0_f32; PANEL]; BLOCK_ROWS]; 2]; 2]); 2];
+    let [first_sums, second_sums] = &mut [Sums([[[[0.0_f32; PANEL]; BLOCK_ROWS]; 2]; 2]); 2];
+    let (mut new, mut old) = (first_sums, second_sums);
     let rows = out.len() / (panels * PANEL);
     let put_rows = |sums: &Sums<f32>, turn: usize, between: Range<usize>, out: &mut [f32]| {
         for row in between.start..between.end.min(rows) {
@@ -198,15 +200,15 @@ fn block_of_pairs(
     for turn in 0..turns {
         let first = 2 * turn;
         let pair = [panel(first), panel((first + 1).min(panels - 1))];
-        let [new, old] = sums.get_disjoint_mut([turn % 2, (turn + 1) % 2]).expect("two sums");
         tiles.multiply(block, pair, stream, new, &mut |rows| {
             if turn > 0 {
                 put_rows(old, turn - 1, rows, out);
             }
         });
+        swap(&mut new, &mut old);
     }
     if turns > 0 {
-        put_rows(&sums[(turns - 1) % 2], turns - 1, 0..BLOCK_ROWS, out);
+        put_rows(old, turns - 1, 0..BLOCK_ROWS, out);
     }
 }
 

@@ -76,6 +76,20 @@ pub trait Nibbles {
     unsafe fn store(totals: Self::Totals, to: *mut f32);
 }
 
+/// How many blocks the panels have, and so the rows.
+#[inline(always)]
+fn blocks_of(x: &[Signed<'_>], w: &[&[u8]]) -> usize {
+    let blocks = w[0].len() / BLOCK_BYTES;
+    assert!(w.iter().all(|w| w.len() == blocks * BLOCK_BYTES), "length of the panels");
+    let fits = |x: &Signed<'_>| {
+        x.high.len() == blocks * BLOCK
+            && x.low.len() == blocks * BLOCK
+            && x.offsets.len() == blocks * (BLOCK / GROUP)
+    };
+    assert!(x.iter().all(fits), "length of the activations");
+    blocks
+}
+
 /// The products of rows with panels, as [`crate::int4`] says, to the bit.
 ///
 /// # Safety
@@ -86,14 +100,7 @@ pub unsafe fn products<L: Nibbles + super::Lanes, const R: usize, const T: usize
     w: [&[u8]; T],
     ahead: Ahead,
 ) -> [[[f32; PANEL]; T]; R] {
-    let blocks = w[0].len() / BLOCK_BYTES;
-    assert!(w.iter().all(|w| w.len() == blocks * BLOCK_BYTES), "length of the panels");
-    for x in &x {
-        let fits = x.high.len() == blocks * BLOCK
-            && x.low.len() == blocks * BLOCK
-            && x.offsets.len() == blocks * (BLOCK / GROUP);
-        assert!(fits, "length of the activations");
-    }
+    let blocks = blocks_of(&x, &w);
     let mut products = [[[0.0; PANEL]; T]; R];
     // SAFETY: the caller vouches for the instructions; panels have `blocks` blocks and activations as many inputs and
     // groups, as just checked. Prefetching may go anywhere.

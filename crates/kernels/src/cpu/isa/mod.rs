@@ -291,6 +291,19 @@ pub struct QuantizedBlocks<'a> {
 // Plain loops over indices and no closures below: what the compiler does not inline, it compiles without the
 // instruction set, and every vector then goes through memory.
 
+/// How many inputs the panels have, and so the rows.
+#[inline(always)]
+fn inputs_of<L: Lanes, const PLANES: bool>(x: &[Quantized<'_>], w: &[Panel<'_>]) -> usize {
+    let len = w[0].values.len() / PANEL;
+    let whole = len.is_multiple_of(2 * L::STEP * GROUP) && w.iter().all(|w| w.values.len() == len * PANEL);
+    assert!(whole, "length of the panels");
+    let fits = |x: &Quantized<'_>| {
+        if PLANES { x.high.len() == len && x.low.len() == len } else { x.shorts.len() == len }
+    };
+    assert!(x.iter().all(fits), "length of the activations");
+    len
+}
+
 /// # Safety
 /// As for [`Lanes`].
 #[expect(clippy::needless_range_loop, reason = "iterators over tuples of arrays are not always inlined")]
@@ -300,15 +313,7 @@ unsafe fn panels<L: Lanes, const PLANES: bool, const R: usize, const T: usize>(
     w: [Panel<'_>; T],
     ahead: Ahead,
 ) -> [[[f32; 16]; T]; R] {
-    let len = w[0].values.len() / PANEL;
-    assert!(
-        len.is_multiple_of(2 * L::STEP * GROUP) && w.iter().all(|w| w.values.len() == len * PANEL),
-        "length of the panels"
-    );
-    for x in &x {
-        let fits = if PLANES { x.high.len() == len && x.low.len() == len } else { x.shorts.len() == len };
-        assert!(fits, "length of the activations");
-    }
+    let len = inputs_of::<L, PLANES>(&x, &w);
     // One row by one panel would wait for each sum before it can add to it: two take turns.
     let chains = if R * T == 1 { 2 } else { 1 };
     let mut totals = [[[0.0_f64; 16]; T]; R];
