@@ -4,11 +4,13 @@
 //! Ctrl-C.
 
 mod bench;
+mod cache;
 mod devices;
 mod faults;
 mod inspect;
 mod model;
 mod out;
+mod prepare;
 mod run;
 mod score;
 mod tokenize;
@@ -35,6 +37,8 @@ enum Command {
     Inspect(inspect::Args),
     Tokenize(tokenize::Args),
     Devices(devices::Args),
+    Prepare(prepare::Args),
+    Cache(cache::Args),
 }
 
 fn main() -> ExitCode {
@@ -51,5 +55,7 @@ fn run(command: &Command) -> Result<ExitCode> {
         Command::Inspect(args) => inspect::run(args),
         Command::Tokenize(args) => tokenize::run(args),
         Command::Devices(args) => devices::run(args),
+        Command::Prepare(args) => prepare::run(args),
+        Command::Cache(args) => cache::run(args),
     }
 }

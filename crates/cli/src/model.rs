@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use whin::{Checkpoint, Device, Engine, Error, ErrorKind, KvKind, Options, Prompt};
+use whin::{CacheMode, Checkpoint, Device, Engine, Error, ErrorKind, KvKind, Options, Prompt};
 
 /// Which checkpoint.
 #[derive(Args)]
@@ -48,6 +48,9 @@ pub struct EngineArgs {
     /// The longest text in tokens, prompt and answer together [default: what the model declares]
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
+
+    #[command(flatten)]
+    pub cache: CacheArgs,
 
     /// Prompt tokens that run in one step; results do not depend on it
     #[arg(long, default_value_t = 512, value_name = "N", hide_short_help = true)]
@@ -99,28 +102,84 @@ impl KvArgs {
     }
 }
 
+impl Weights {
+    /// The form of that name.
+    pub fn form(self) -> whin::Weights {
+        match self {
+            Self::F32 => whin::Weights::F32,
+            Self::Bf16 => whin::Weights::Bf16,
+            Self::Int8 => whin::Weights::Int8,
+            Self::Int4 => whin::Weights::Int4,
+            Self::Int4All => whin::Weights::Int4All,
+        }
+    }
+}
+
+/// What to do with packed weights.
+#[derive(Args)]
+pub struct CacheArgs {
+    /// Keep packed weights in this folder [default: .whin-cache in the checkpoint's folder, else the user's cache folder]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "no_cache", hide_short_help = true)]
+    cache_dir: Option<PathBuf>,
+    /// Convert the checkpoint anew, and keep nothing for the next start
+    #[arg(long, hide_short_help = true)]
+    no_cache: bool,
+    #[command(flatten)]
+    verify: VerifyArgs,
+}
+
+/// How closely packed weights are compared with the checkpoint.
+#[derive(Args)]
+pub struct VerifyArgs {
+    /// How to find out whether the checkpoint has changed since its weights were packed
+    #[arg(long, value_enum, default_value_t = Verify::Quick, hide_short_help = true)]
+    verify: Verify,
+}
+
+/// Names of [`whin::Verify`].
+#[derive(Clone, Copy, ValueEnum)]
+enum Verify {
+    /// By the files' sizes, times and samples
+    Quick,
+    /// By all their bytes
+    Full,
+}
+
+impl CacheArgs {
+    fn mode(&self) -> CacheMode {
+        match &self.cache_dir {
+            _ if self.no_cache => CacheMode::Off,
+            Some(folder) => CacheMode::Folder(folder.clone()),
+            None => CacheMode::Auto,
+        }
+    }
+}
+
+impl VerifyArgs {
+    /// The way that was asked for.
+    pub fn way(&self) -> whin::Verify {
+        match self.verify {
+            Verify::Quick => whin::Verify::Quick,
+            Verify::Full => whin::Verify::Full,
+        }
+    }
+}
+
 impl EngineArgs {
     /// Loads the opened checkpoint; the tokenizer, where one is wanted, is read at the same time.
     pub fn load(&self, checkpoint: &Checkpoint, with_tokenizer: bool) -> Result<Engine> {
         let options = Options {
             device: self.device.parse::<Device>()?,
-            weights: match self.weights {
-                Weights::F32 => whin::Weights::F32,
-                Weights::Bf16 => whin::Weights::Bf16,
-                Weights::Int8 => whin::Weights::Int8,
-                Weights::Int4 => whin::Weights::Int4,
-                Weights::Int4All => whin::Weights::Int4All,
-            },
+            weights: self.weights.form(),
             kv: self.kv.kind(),
             threads: self.threads,
             context: self.context,
             prefill_chunk: self.prefill_chunk,
+            cache: self.cache.mode(),
+            verify: self.cache.verify.way(),
         };
-        let bar = progress_bar();
-        let mut progress = |done, total| {
-            bar.set_length(total);
-            bar.set_position(done);
-        };
+        let bar = progress_bar("loading");
+        let mut progress = shown_by(&bar);
         let engine = std::thread::scope(|scope| {
             if with_tokenizer {
                 // Its error, if any, is met again where the tokenizer is used.
@@ -134,12 +193,20 @@ impl EngineArgs {
 }
 
 /// A bar on stderr where a person sees it, after a moment that quick loads do not need.
-fn progress_bar() -> ProgressBar {
+pub fn progress_bar(what: &'static str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("loading {bar:40} {binary_bytes} of {binary_total_bytes}");
-    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    let style = ProgressStyle::with_template("{msg} {bar:40} {binary_bytes} of {binary_total_bytes}");
+    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())).with_message(what)
+}
+
+/// Moves the bar to how many bytes, of how many, are done.
+pub fn shown_by(bar: &ProgressBar) -> impl FnMut(u64, u64) {
+    |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    }
 }
 
 /// What to begin with: exactly one of a text and token ids.

@@ -195,7 +195,7 @@ fn figures(engine: &Engine, completion: &Completion, sampled: bool) -> String {
     let stop = completion.stop.as_ref().map_or(String::new(), |stop| format!(" {stop:?}"));
     let seed = if sampled { format!(" · seed {}", completion.seed) } else { String::new() };
     format!(
-        "[prompt {} tokens, {:.1} tok/s · answer {} tokens, {:.1} tok/s · {}{stop}{seed} · {}, {} · loaded in {:.2} s]",
+        "[prompt {} tokens, {:.1} tok/s · answer {} tokens, {:.1} tok/s · {}{stop}{seed} · {}, {} · loaded{} in {:.2} s]",
         completion.n_prompt,
         completion.prefill_tokens_per_sec(),
         completion.n_generated(),
@@ -203,6 +203,7 @@ fn figures(engine: &Engine, completion: &Completion, sampled: bool) -> String {
         completion.finish_reason.name(),
         engine.device(),
         engine.weights().name(),
+        if engine.is_from_cache() { " from cache" } else { "" },
         engine.load_seconds(),
     )
 }
@@ -219,6 +220,7 @@ fn as_json(engine: &Engine, completion: &Completion) -> Value {
         "device": engine.device(),
         "weights": engine.weights().name(),
         "kv": engine.kv().name(),
+        "loaded_from_cache": engine.is_from_cache(),
         "load_seconds": engine.load_seconds(),
         "prefill_seconds": completion.prefill_seconds,
         "decode_seconds": completion.decode_seconds,

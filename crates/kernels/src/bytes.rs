@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::ops::{Deref, Range};
 use std::path::Path;
+use std::sync::Arc;
 use std::{fmt, io};
 
 use memmap2::Mmap;
@@ -27,14 +28,36 @@ impl Bytes {
         if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
-        let file = File::open(path)?;
-        if file.metadata()?.len() == 0 {
+        Self::map_file(&File::open(path)?)
+    }
+
+    /// Maps a regular file that is open for reading, under the same condition as [`Self::map`].
+    ///
+    /// # Errors
+    /// Those of mapping; also when `file` is no regular file.
+    pub fn map_file(file: &File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        if metadata.len() == 0 {
             return Ok(Self(Kind::Owned(Vec::new())));
         }
         // SAFETY: the map is shared and read-only, so this program cannot change it; that nobody else changes or
         // shortens the file while it is mapped is the documented condition.
-        let map = unsafe { Mmap::map(&file)? };
+        let map = unsafe { Mmap::map(file)? };
         Ok(Self(Kind::Mapped(map)))
+    }
+
+    /// Tells the system that all of these bytes will be read, and often: where it can, it fetches them ahead and
+    /// keeps them in huge pages. Only a wish.
+    pub fn keep_at_hand(&self) {
+        #[cfg(unix)]
+        if let Kind::Mapped(map) = &self.0 {
+            #[cfg(target_os = "linux")]
+            let _ = map.advise(memmap2::Advice::HugePage);
+            let _ = map.advise(memmap2::Advice::WillNeed);
+        }
     }
 
     /// Bytes that are part of the program.
@@ -88,5 +111,37 @@ impl fmt::Debug for Bytes {
             Kind::Owned(_) => "owned",
         };
         write!(f, "Bytes({kind}, {})", self.len())
+    }
+}
+
+/// A part of the bytes of a file. Clones share the bytes.
+#[derive(Clone, Debug)]
+pub struct Section {
+    bytes: Arc<Bytes>,
+    range: Range<usize>,
+}
+
+impl Section {
+    /// The part `range` of `bytes`; none where it does not lie inside.
+    pub fn new(bytes: Arc<Bytes>, range: Range<usize>) -> Option<Self> {
+        bytes.get(range.clone())?;
+        Some(Self { bytes, range })
+    }
+
+    /// The first `len` bytes of this section, which then begins behind them; none, and nothing is taken, where it is
+    /// shorter.
+    pub fn take(&mut self, len: usize) -> Option<Self> {
+        let start = self.range.start;
+        let end = start.checked_add(len).filter(|end| *end <= self.range.end)?;
+        self.range.start = end;
+        Some(Self { bytes: self.bytes.clone(), range: start..end })
+    }
+}
+
+impl Deref for Section {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.range.clone()]
     }
 }

@@ -19,6 +19,9 @@ pub use error::Error;
 pub use step::{BLOCK, Rotation, Step};
 pub use tensor::{Dtype, KvKind, Tensor, WeightKind};
 
+/// The parts of a matrix in a file begin at multiples of this many bytes, as its users load whole vectors.
+pub const SECTION_ALIGNMENT: usize = 64;
+
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -112,6 +115,15 @@ impl CacheShape {
     }
 }
 
+/// A form in which matrices lie in memory, and may lie in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Its name, as a part of names of files.
+    pub name: &'static str,
+    /// Rises whenever the meaning of a byte changes.
+    pub version: u32,
+}
+
 /// The largest logit of one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Best {
@@ -146,6 +158,25 @@ pub trait Backend: Send + Sized + 'static {
     fn weight(&mut self, kind: WeightKind, outputs: usize, inputs: usize) -> Result<Self::Weight>;
     /// Converts `source` (rows, inputs) into the outputs from `first` on.
     fn write(&mut self, weight: &mut Self::Weight, first: usize, source: &Tensor<'_>) -> Result<()>;
+    /// The form in which matrices lie in memory; none where they cannot be kept in a file.
+    fn layout(&self) -> Option<Layout> {
+        None
+    }
+    /// The bytes of a matrix in that form, part after part.
+    fn packed<'a>(&self, _weight: &'a Self::Weight) -> Vec<&'a [u8]> {
+        Vec::new()
+    }
+    /// The matrix of which `file` holds the [parts](Self::packed), each from a multiple of [`SECTION_ALIGNMENT`] on. It
+    /// is used where it lies. None where the length or the alignment does not fit.
+    fn adopt(
+        &mut self,
+        _kind: WeightKind,
+        _outputs: usize,
+        _inputs: usize,
+        _file: bytes::Section,
+    ) -> Option<Self::Weight> {
+        None
+    }
     /// A vector with these values.
     fn vector(&mut self, values: &[f32]) -> Result<Self::Vector>;
     /// Room for (`rows`, `width`) activations. Stages use the first [`Step::rows`] rows of it.

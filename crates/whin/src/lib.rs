@@ -28,6 +28,7 @@ mod worker;
 pub mod sample;
 pub mod stop;
 
+mod launch;
 mod opened;
 
 #[doc(hidden)]
@@ -35,13 +36,18 @@ pub mod checkpoint;
 #[doc(hidden)]
 pub mod model;
 
+pub mod cache;
 mod device;
 mod error;
+mod fit;
 pub mod memory;
 
+pub use cache::{CacheMode, Verify};
 pub use device::{Device, DeviceInfo, available_threads, devices, instruction_sets, peak_flops};
 pub use engine::{Engine, Options};
 pub use error::{Error, ErrorKind, Result};
+pub use fit::Needs;
+pub use launch::Prepared;
 pub use model::Weights;
 pub use opened::Checkpoint;
 pub use request::{Canceller, Completion, FinishReason, Generation, Prompt, Request, Score, Token};

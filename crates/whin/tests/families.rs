@@ -9,7 +9,7 @@ use whin::checkpoint::{Source, Tensors};
 use whin::model::forward::{Run, forward};
 use whin::model::weights::Model;
 use whin::model::{Plan, Spec, config};
-use whin::{Device, Engine, FinishReason, KvKind, Options, Request, Weights};
+use whin::{CacheMode, Device, Engine, FinishReason, KvKind, Options, Request, Weights};
 use whin_kernels::cpu::{Cpu, Isa, isa};
 use whin_kernels::reference::Reference;
 use whin_kernels::{BLOCK, Backend, Step};
@@ -309,7 +309,13 @@ fn the_engine_gives_the_greedy_tokens() {
     for golden in goldens() {
         for device in [Device::Reference, Device::Auto] {
             let kv = KvKind::F32;
-            let options = Options { device, weights: golden.weights(), kv, ..Options::default() };
+            let options = Options {
+                device,
+                weights: golden.weights(),
+                kv,
+                cache: CacheMode::Off,
+                ..Options::default()
+            };
             let engine = Engine::load(Some(&golden.folder), &options).unwrap();
             let request = Request {
                 max_new_tokens: Some(golden.greedy.len()),

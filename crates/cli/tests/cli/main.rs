@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
 
 mod bench;
+mod cache;
 mod checkpoints;
 mod failures;
 mod interrupt;

@@ -98,7 +98,7 @@ fn the_processor_is_listed() {
 #[test]
 fn warnings_reach_the_user() {
     let folder = Folder::fixture("base");
-    let run = ["run", "-m", folder.path(), "--prompt-ids", IDS, "-n", "4", "--json"];
+    let run = ["run", "-m", folder.path(), "--prompt-ids", IDS, "-n", "4", "--json", "--no-cache"];
     let clean = whin(run).succeeded();
     assert_eq!(clean.stderr.lines().filter(|line| line.starts_with("warning")).count(), 0, "{clean:?}");
     let add_head = |change: u8| {

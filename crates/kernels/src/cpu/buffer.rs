@@ -6,6 +6,7 @@ use std::ops::Range;
 use bytemuck::Pod;
 use memmap2::MmapMut;
 
+use crate::bytes::Section;
 use crate::{Error, Result};
 
 /// A huge page.
@@ -13,19 +14,25 @@ const HUGE: usize = 2 << 20;
 
 /// Numbers in pages of their own, all zero at first, aligned to a page; from two mebibytes on in huge pages where the
 /// system has them, since reading weights at full bandwidth would otherwise spend a tenth of the time on address
-/// translation.
+/// translation. Or numbers of a file, where they lie.
 #[derive(Debug)]
 pub struct Buffer<T> {
-    map: Option<MmapMut>, // none when empty
-    bytes: Range<usize>,  // of the map
+    memory: Memory,
     marker: PhantomData<T>,
+}
+
+#[derive(Debug)]
+enum Memory {
+    Empty,
+    Own(MmapMut, Range<usize>), // and the bytes of it that count
+    File(Section),
 }
 
 impl<T: Pod> Buffer<T> {
     /// Room for `len` numbers; `what` names them in the error.
     pub fn new(len: usize, what: &str) -> Result<Self> {
         if len == 0 {
-            return Ok(Self { map: None, bytes: 0..0, marker: PhantomData });
+            return Ok(Self { memory: Memory::Empty, marker: PhantomData });
         }
         let out_of_memory = |bytes| Error::OutOfMemory { what: what.to_owned(), bytes };
         let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| out_of_memory(usize::MAX))?;
@@ -44,18 +51,34 @@ impl<T: Pod> Buffer<T> {
                 let _ = map.advise_range(memmap2::Advice::NoHugePage, start + huge, whole - start - huge);
             }
         }
-        Ok(Self { map: Some(map), bytes: start..start + bytes, marker: PhantomData })
+        Ok(Self { memory: Memory::Own(map, start..start + bytes), marker: PhantomData })
+    }
+
+    /// The numbers of a part of a file; none where it holds no whole number of them or begins between two.
+    pub fn of_file(section: Section) -> Option<Self> {
+        bytemuck::try_cast_slice::<u8, T>(&section).ok()?;
+        Some(Self { memory: Memory::File(section), marker: PhantomData })
     }
 
     /// All numbers.
     pub fn values(&self) -> &[T] {
-        self.map.as_ref().map_or(&[], |map| bytemuck::cast_slice(&map[self.bytes.clone()]))
+        match &self.memory {
+            Memory::Empty => &[],
+            Memory::Own(map, bytes) => bytemuck::cast_slice(&map[bytes.clone()]),
+            Memory::File(section) => bytemuck::cast_slice(section),
+        }
     }
 
     /// All numbers, to write.
+    ///
+    /// # Panics
+    /// Where they are those of a file.
     pub fn values_mut(&mut self) -> &mut [T] {
-        let bytes = self.bytes.clone();
-        self.map.as_mut().map_or(&mut [], |map| bytemuck::cast_slice_mut(&mut map[bytes]))
+        match &mut self.memory {
+            Memory::Empty => &mut [],
+            Memory::Own(map, bytes) => bytemuck::cast_slice_mut(&mut map[bytes.clone()]),
+            Memory::File(_) => panic!("numbers of a file are not written"),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use super::buffer::{Buffer, Parts};
 use super::isa::int4::{BLOCK, BLOCK_BYTES, LINE, LINE_INPUTS, SCALES};
 use super::isa::{Isa, PANEL};
 use super::threads::Threads;
+use crate::bytes::Section;
 use crate::int4::{self, GROUP};
 use crate::{Error, Result, Tensor};
 
@@ -23,8 +24,23 @@ pub struct Panels {
 impl Panels {
     /// Room for (`outputs`, `stride`), all zero; `stride` is a multiple of [`BLOCK`].
     pub fn new(outputs: usize, stride: usize) -> Result<Self> {
-        let len = stride / BLOCK * BLOCK_BYTES;
-        Ok(Self { len, stream: Buffer::new(outputs.div_ceil(PANEL).saturating_mul(len), "weights")? })
+        let all = Self::len(outputs, stride).unwrap_or(usize::MAX);
+        Ok(Self { len: panel_len(stride), stream: Buffer::new(all, "weights")? })
+    }
+
+    /// Bytes of all panels of (`outputs`, `stride`); none where they cannot be counted.
+    pub fn len(outputs: usize, stride: usize) -> Option<usize> {
+        outputs.div_ceil(PANEL).checked_mul(panel_len(stride))
+    }
+
+    /// The panels that lie in a part of a file, as [`Self::bytes`] gave them.
+    pub fn of_file(stride: usize, stream: Section) -> Option<Self> {
+        Some(Self { len: panel_len(stride), stream: Buffer::of_file(stream)? })
+    }
+
+    /// All panels.
+    pub fn bytes(&self) -> &[u8] {
+        self.stream.values()
     }
 
     /// One panel: (stride / BLOCK, BLOCK_BYTES).
@@ -73,6 +89,10 @@ impl Panels {
             }
         }
     }
+}
+
+fn panel_len(stride: usize) -> usize {
+    stride / BLOCK * BLOCK_BYTES
 }
 
 /// Where the weight of input `k` and output `lane` lies in a block: the byte, and by how many bits it is shifted.

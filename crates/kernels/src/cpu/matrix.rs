@@ -9,7 +9,8 @@ use super::int4;
 use super::isa::{GROUP, Isa, PAD, PANEL, Stored, place};
 use super::rows::quantize_weights;
 use super::threads::Threads;
-use crate::{Error, Result, Tensor, WeightKind};
+use crate::bytes::Section;
+use crate::{Error, Result, SECTION_ALIGNMENT, Tensor, WeightKind};
 
 /// A matrix in panels of [`PANEL`] outputs, its inputs padded with zeros to a multiple of [`PAD`].
 #[derive(Debug)]
@@ -49,6 +50,54 @@ impl Weight {
             WeightKind::Int4 => Numbers::Int4(int4::Panels::new(outputs, stride)?),
         };
         Ok(Self { outputs, inputs, stride, numbers })
+    }
+
+    /// A matrix whose numbers lie in a file, as [`Self::packed`] gave them, each part from the next multiple of
+    /// [`SECTION_ALIGNMENT`] on; none where the length does not fit.
+    pub(super) fn of_file(
+        kind: WeightKind,
+        outputs: usize,
+        inputs: usize,
+        mut file: Section,
+    ) -> Option<Self> {
+        let stride = inputs.checked_next_multiple_of(PAD)?;
+        let padded = outputs.checked_next_multiple_of(PANEL)?;
+        let count = padded.checked_mul(stride)?;
+        let mut part = |count: usize, size: usize| {
+            let bytes = count.checked_mul(size)?;
+            let section = file.take(bytes)?;
+            let gap = bytes.next_multiple_of(SECTION_ALIGNMENT) - bytes;
+            file.take(gap.min(file.len()))?;
+            Some(section)
+        };
+        let numbers = match kind {
+            WeightKind::F32 => Numbers::F32(Buffer::of_file(part(count, 4)?)?),
+            WeightKind::Bf16 => Numbers::Bf16(Buffer::of_file(part(count, 2)?)?),
+            WeightKind::Int8 => Numbers::Int8 {
+                values: Buffer::of_file(part(count, 1)?)?,
+                scales: Buffer::of_file(part(padded, 4)?)?,
+                sums: Buffer::of_file(part(padded, 4)?)?,
+            },
+            WeightKind::Int4 => {
+                let len = int4::Panels::len(outputs, stride)?;
+                Numbers::Int4(int4::Panels::of_file(stride, part(len, 1)?)?)
+            }
+        };
+        file.is_empty().then_some(Self { outputs, inputs, stride, numbers })
+    }
+
+    /// The numbers as they lie in memory.
+    pub(super) fn packed(&self) -> Vec<&[u8]> {
+        match &self.numbers {
+            Numbers::F32(numbers) => vec![bytemuck::cast_slice(numbers.values())],
+            Numbers::Bf16(numbers) => vec![bytemuck::cast_slice(numbers.values())],
+            Numbers::Int8 { values, scales, sums } => vec![
+                bytemuck::cast_slice(values.values()),
+                bytemuck::cast_slice(scales.values()),
+                bytemuck::cast_slice(sums.values()),
+            ],
+            Numbers::Int4(panels) => vec![panels.bytes()],
+        }
     }
 
     pub(super) fn kind(&self) -> WeightKind {

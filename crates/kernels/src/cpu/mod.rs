@@ -1,6 +1,8 @@
 //! The backend for processors: the stages, composed of products, attention and row operations.
 
-use crate::{Attend, Backend, Best, CacheShape, Gated, Head, Project, Qkv, Result, Step, Tensor, WeightKind};
+use crate::{
+    Attend, Backend, Best, CacheShape, Gated, Head, Layout, Project, Qkv, Result, Step, Tensor, WeightKind,
+};
 
 mod attention;
 mod bandwidth;
@@ -184,6 +186,25 @@ impl<I: Isa> Backend for Cpu<I> {
 
     fn write(&mut self, weight: &mut Weight, first: usize, source: &Tensor<'_>) -> Result<()> {
         weight.write(self.isa, &mut self.threads, first, source)
+    }
+
+    fn layout(&self) -> Option<Layout> {
+        // All instruction sets have the same. Its numbers are little-endian.
+        cfg!(target_endian = "little").then_some(Layout { name: "panels16", version: 1 })
+    }
+
+    fn packed<'a>(&self, weight: &'a Weight) -> Vec<&'a [u8]> {
+        weight.packed()
+    }
+
+    fn adopt(
+        &mut self,
+        kind: WeightKind,
+        outputs: usize,
+        inputs: usize,
+        file: crate::bytes::Section,
+    ) -> Option<Weight> {
+        Weight::of_file(kind, outputs, inputs, file)
     }
 
     fn vector(&mut self, values: &[f32]) -> Result<Vec<f32>> {

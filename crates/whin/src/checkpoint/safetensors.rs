@@ -104,6 +104,11 @@ impl Tensors {
         Ok(Self { tensors, files, claimed, problems, unsupported })
     }
 
+    /// The names of the files that hold them.
+    pub fn files(&self) -> &[String] {
+        &self.files
+    }
+
     /// Whether a tensor of this name is there.
     pub fn contains(&self, name: &str) -> bool {
         self.tensors.contains_key(name)

@@ -1,5 +1,7 @@
 //! Which tensors of a checkpoint make up which weights of a model: Hugging Face names end here.
 
+use std::fmt;
+
 use super::spec::{FeedForward, Mixer, Spec};
 use crate::Result;
 use crate::checkpoint::safetensors::{TensorRef, Tensors};
@@ -43,6 +45,27 @@ impl Destination {
     pub fn is_matrix(self) -> bool {
         use Destination::{Down, Embedding, GateUp, Head, Output, Qkv};
         matches!(self, Embedding | Qkv(_) | Output(_) | GateUp(_) | Down(_) | Head)
+    }
+}
+
+/// The name under which a weight is kept in files.
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Embedding => f.write_str("embedding"),
+            Self::AttentionNorm(layer) => write!(f, "layers.{layer}.attention_norm"),
+            Self::Qkv(layer) => write!(f, "layers.{layer}.qkv"),
+            Self::QkvBias(layer) => write!(f, "layers.{layer}.qkv_bias"),
+            Self::QNorm(layer) => write!(f, "layers.{layer}.q_norm"),
+            Self::KNorm(layer) => write!(f, "layers.{layer}.k_norm"),
+            Self::Output(layer) => write!(f, "layers.{layer}.output"),
+            Self::OutputBias(layer) => write!(f, "layers.{layer}.output_bias"),
+            Self::FeedForwardNorm(layer) => write!(f, "layers.{layer}.feed_forward_norm"),
+            Self::GateUp(layer) => write!(f, "layers.{layer}.gate_up"),
+            Self::Down(layer) => write!(f, "layers.{layer}.down"),
+            Self::Norm => f.write_str("norm"),
+            Self::Head => f.write_str("head"),
+        }
     }
 }
 

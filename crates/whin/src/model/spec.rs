@@ -123,6 +123,21 @@ impl Spec {
         weights.ends().bytes(self.vocab, self.width) as u64
     }
 
+    /// Bytes of the rows that steps of up to `rows` rows and `wanted` rows of logits work on: those of the forward pass,
+    /// and those that a product reads, rounded, and writes.
+    pub fn scratch_bytes(&self, rows: usize, wanted: usize) -> u64 {
+        let (mut heads, mut inner, mut inputs, mut outputs) = (0, 0, self.width, 0);
+        for layer in &self.layers {
+            let (Mixer::Attention(attention), FeedForward::Gated(gated)) =
+                (&layer.mixer, &layer.feed_forward);
+            heads = heads.max(attention.heads * attention.head_dim);
+            inner = inner.max(gated.inner);
+        }
+        self.each_in_layers(|out, input| (inputs, outputs) = (inputs.max(input), outputs.max(out)));
+        let row = (self.width + 2 * heads + inner) + inputs + outputs;
+        4 * (rows as u64 * row as u64 + wanted as u64 * self.vocab as u64)
+    }
+
     /// Bytes of keys and values that a row at `position` reads when they are kept as `kind`.
     pub fn attention_bytes(&self, position: usize, kind: KvKind) -> u64 {
         let bytes = |layer: &Layer| {

@@ -1,12 +1,14 @@
 //! From the tensors of a checkpoint to the weights that a backend computes with.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 
 use whin_kernels::{Backend, WeightKind};
 
 use super::forms::Weights;
-use super::plan::{Destination, Load};
+use super::plan::{Destination, Load, Plan};
 use super::spec::Spec;
+use crate::cache::{Cell, Keeper, Kept, Packed};
 use crate::checkpoint::TensorRef;
 use crate::{Error, ErrorKind, Result};
 
@@ -58,9 +60,11 @@ pub struct GatedWeights<B: Backend> {
     pub down: B::Weight,
 }
 
+/// How far loading has come: bytes of the files' tensors, and of how many.
+pub(crate) type Progress<'a> = dyn FnMut(u64, u64) + 'a;
+
 impl<B: Backend> Model<B> {
-    /// Converts what `loads` found, tensor by tensor, so that beside the weights only the tensor in hand is in
-    /// memory. `progress` hears how many bytes of how many have been read.
+    /// Converts what `loads` found. `progress` hears how many bytes of how many have been read.
     ///
     /// # Errors
     /// When the device has no memory, or an integer form is asked for and a weight is infinite or NaN.
@@ -68,32 +72,180 @@ impl<B: Backend> Model<B> {
         backend: &mut B,
         spec: &Spec,
         loads: &[Load],
-        weights: Weights,
-        progress: &mut dyn FnMut(u64, u64),
+        form: Weights,
+        progress: &mut Progress<'_>,
     ) -> Result<Self> {
-        let bytes = |part: &TensorRef| (part.shape().0 * part.shape().1 * part.dtype().size()) as u64;
-        let total = loads.iter().flat_map(|load| &load.parts).map(bytes).sum();
-        let mut done = 0;
-        let mut loaded = Loaded::<B> { matrices: HashMap::new(), vectors: HashMap::new() };
-        for load in loads {
-            if load.to.is_matrix() {
-                loaded.matrices.insert(load.to, matrix(backend, &load.parts, weights.of(load.to))?);
-            } else {
-                let numbers: Vec<f32> = load.parts.iter().flat_map(|part| part.view().to_vec()).collect();
-                loaded.vectors.insert(load.to, backend.vector(&numbers)?);
-            }
-            for part in &load.parts {
-                part.release();
-                done += bytes(part);
-            }
-            progress(done, total);
+        Self::convert(backend, spec, (loads, form), None, progress)
+    }
+
+    /// The weights out of `cell` where it has them; else converts what `loads` found, and keeps it there.
+    ///
+    /// # Errors
+    /// As [`Self::load`]: whatever is wrong with the cell only costs time.
+    pub(crate) fn load_through(
+        mut cell: Cell,
+        backend: &mut B,
+        spec: &Spec,
+        (loads, form): (&[Load], Weights),
+        progress: &mut Progress<'_>,
+    ) -> Result<(Self, Origin)> {
+        if let Some(model) = Self::open(&mut cell, backend, spec, form) {
+            return Ok((model, Origin { is_cache: true, kept: None }));
         }
+        let mut keeper = cell.keep();
+        let model = Self::convert(backend, spec, (loads, form), Some(&mut keeper), progress)?;
+        Ok((model, Origin { is_cache: false, kept: Some(keeper.finish()) }))
+    }
+
+    /// The weights out of `cell`, where they are all there.
+    pub(crate) fn open(cell: &mut Cell, backend: &mut B, spec: &Spec, form: Weights) -> Option<Self> {
+        let packed = cell.open()?;
+        Self::adopt(backend, spec, form, &packed).inspect_err(|weight| cell.reject(&packed, weight)).ok()
+    }
+
+    /// As [`Self::load`], and gives all weights to `keeper` too.
+    fn convert(
+        backend: &mut B,
+        spec: &Spec,
+        (loads, form): (&[Load], Weights),
+        mut keeper: Option<&mut Keeper>,
+        progress: &mut Progress<'_>,
+    ) -> Result<Self> {
+        let mut loaded = Loaded::<B> { matrices: HashMap::new(), vectors: HashMap::new() };
+        each(backend, (loads, form), progress, &mut |backend, load, weight| {
+            if let Some(keeper) = &mut keeper {
+                keep(backend, keeper, load, &weight);
+            }
+            match weight {
+                Made::Matrix(matrix, ..) => drop(loaded.matrices.insert(load.to, matrix)),
+                Made::Vector(numbers) => drop(loaded.vectors.insert(load.to, backend.vector(&numbers)?)),
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
         loaded.assemble(spec)
+    }
+
+    /// The weights in `packed`, or the first that is not there as it must be.
+    fn adopt(backend: &mut B, spec: &Spec, form: Weights, packed: &Packed) -> Result<Self, String> {
+        let mut loaded = Loaded::<B> { matrices: HashMap::new(), vectors: HashMap::new() };
+        let plan = Plan::new(spec);
+        for (to, parts) in &plan.weights {
+            let name = to.to_string();
+            let outputs = parts.iter().map(|part| part.shape[0]).sum();
+            let found = match parts.first().and_then(|part| part.shape.get(1)) {
+                Some(&inputs) => {
+                    let kind = form.of(*to);
+                    let section = packed.section(&name, kind, &[outputs, inputs]);
+                    let matrix = section.and_then(|section| backend.adopt(kind, outputs, inputs, section));
+                    matrix.map(|matrix| loaded.matrices.insert(*to, matrix)).is_some()
+                }
+                None => {
+                    let numbers = packed.section(&name, WeightKind::F32, &[outputs]);
+                    let numbers = numbers.and_then(|bytes| numbers_of(&bytes, outputs));
+                    let vector = numbers.and_then(|numbers| backend.vector(&numbers).ok());
+                    vector.map(|vector| loaded.vectors.insert(*to, vector)).is_some()
+                }
+            };
+            if !found {
+                return Err(name);
+            }
+        }
+        loaded.assemble(spec).map_err(|error| error.to_string())
     }
 }
 
-/// Converts `parts`, one below the other, into one matrix.
-fn matrix<B: Backend>(backend: &mut B, parts: &[TensorRef], kind: WeightKind) -> Result<B::Weight> {
+/// Where a model's weights have come from.
+#[derive(Debug, Default)]
+pub(crate) struct Origin {
+    /// From the load cache, and not from the checkpoint's files.
+    pub is_cache: bool,
+    /// They are on their way into the load cache, for which dropping this waits.
+    #[expect(dead_code, reason = "held to be dropped with the engine")]
+    kept: Option<Kept>,
+}
+
+/// Converts what `loads` found and gives it to `keeper` alone, of which no more than one weight is in memory at once.
+/// Stops where nothing can be kept.
+///
+/// # Errors
+/// As [`Model::load`].
+pub(crate) fn pack<B: Backend>(
+    backend: &mut B,
+    (loads, form): (&[Load], Weights),
+    keeper: &mut Keeper,
+    progress: &mut Progress<'_>,
+) -> Result<()> {
+    each(backend, (loads, form), progress, &mut |backend, load, weight| {
+        keep(backend, keeper, load, &weight);
+        Ok(if keeper.is_writing() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    })
+}
+
+/// One weight, converted.
+enum Made<B: Backend> {
+    Matrix(B::Weight, WeightKind, [usize; 2]), // and (outputs, inputs)
+    Vector(Vec<f32>),
+}
+
+/// What is done with each weight; it may have enough.
+type Take<'a, B> = dyn FnMut(&mut B, &Load, Made<B>) -> Result<ControlFlow<()>> + 'a;
+
+/// Converts weight by weight, so that beside the result only the tensor in hand is in memory, and calls `take` with each
+/// until that has enough.
+fn each<B: Backend>(
+    backend: &mut B,
+    (loads, form): (&[Load], Weights),
+    progress: &mut Progress<'_>,
+    take: &mut Take<'_, B>,
+) -> Result<()> {
+    let bytes = |part: &TensorRef| (part.shape().0 * part.shape().1 * part.dtype().size()) as u64;
+    let total = loads.iter().flat_map(|load| &load.parts).map(bytes).sum();
+    let mut done = 0;
+    for load in loads {
+        let weight = if load.to.is_matrix() {
+            let kind = form.of(load.to);
+            let (matrix, shape) = matrix(backend, &load.parts, kind)?;
+            Made::Matrix(matrix, kind, shape)
+        } else {
+            Made::Vector(load.parts.iter().flat_map(|part| part.view().to_vec()).collect())
+        };
+        for part in &load.parts {
+            part.release();
+            done += bytes(part);
+        }
+        if take(backend, load, weight)?.is_break() {
+            break;
+        }
+        progress(done, total);
+    }
+    Ok(())
+}
+
+fn keep<B: Backend>(backend: &B, keeper: &mut Keeper, load: &Load, weight: &Made<B>) {
+    let name = load.to.to_string();
+    match weight {
+        Made::Matrix(matrix, kind, shape) => {
+            keeper.add(&name, kind.name(), shape, &backend.packed(matrix));
+        }
+        Made::Vector(numbers) => {
+            let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+            keeper.add(&name, WeightKind::F32.name(), &[numbers.len()], &[&bytes]);
+        }
+    }
+}
+
+/// The first `count` numbers of what [`keep`] has kept.
+fn numbers_of(bytes: &[u8], count: usize) -> Option<Vec<f32>> {
+    let numbers = bytes.as_chunks::<4>().0.get(..count)?;
+    Some(numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+}
+
+/// Converts `parts`, one below the other, into one matrix of the second result's (outputs, inputs).
+fn matrix<B: Backend>(
+    backend: &mut B,
+    parts: &[TensorRef],
+    kind: WeightKind,
+) -> Result<(B::Weight, [usize; 2])> {
     let outputs = parts.iter().map(|part| part.shape().0).sum();
     let inputs = parts.first().map_or(0, |part| part.shape().1);
     let mut weight = backend.weight(kind, outputs, inputs)?;
@@ -106,7 +258,7 @@ fn matrix<B: Backend>(backend: &mut B, parts: &[TensorRef], kind: WeightKind) ->
         part.release();
         first += part.shape().0;
     }
-    Ok(weight)
+    Ok((weight, [outputs, inputs]))
 }
 
 fn not_finite(part: &TensorRef, row: usize, kind: WeightKind) -> Error {

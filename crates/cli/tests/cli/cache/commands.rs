@@ -1,0 +1,98 @@
+//! `whin prepare` and `whin cache`.
+
+use std::fs;
+
+use super::{CACHE, Model};
+use crate::checkpoints::Folder;
+use crate::process::{command, finish, json, refused, whin};
+
+#[test]
+fn prepare_makes_the_first_start_quick() {
+    let model = Model::new();
+    let outcome = whin(["prepare", "-m", model.path()]).succeeded();
+    assert!(outcome.stdout.starts_with("packed in ") && outcome.stderr.is_empty(), "{outcome:?}");
+    model.is_tidy();
+    assert!(model.answers().is_from_cache);
+    assert_eq!(whin(["prepare", "-m", model.path()]).succeeded().stdout, "packed already\n");
+    let written = json(["prepare", "-m", model.path(), "--weights", "int4"]);
+    assert!(written["written"].as_str().unwrap().ends_with("int4-panels16"), "{written}");
+    assert!(model.answers_with(&["--weights", "int4"]).is_from_cache);
+}
+
+#[test]
+fn prepare_writes_where_it_is_told() {
+    let (model, out) = (Model::new(), Folder::empty());
+    whin(["prepare", "-m", model.path(), "--out", out.path()]).succeeded();
+    assert!(!model.folder.file(CACHE).exists());
+    assert!(model.answers_with(&["--cache-dir", out.path()]).is_from_cache);
+    assert!(!model.folder.file(CACHE).exists());
+    // Two checkpoints in one folder do not meet.
+    let other = Model::new();
+    assert!(!other.answers_with(&["--cache-dir", out.path()]).is_from_cache);
+    assert!(model.answers_with(&["--cache-dir", out.path()]).is_from_cache);
+    assert!(other.answers_with(&["--cache-dir", out.path()]).is_from_cache);
+}
+
+#[test]
+fn what_cannot_be_prepared_is_refused() {
+    let model = Model::new();
+    let file = model.folder.file("config.json");
+    refused(["prepare", "-m", model.path(), "--out", file.to_str().unwrap()], "io", &["config.json"]);
+    refused(["prepare"], "invalid_arguments", &["built-in"]);
+    refused(["prepare", "-m", model.path(), "--device", "reference"], "invalid_arguments", &["reference"]);
+    refused(["prepare", "-m", "/nowhere"], "checkpoint_not_found", &["/nowhere"]);
+    model.folder.truncate("model-00001-of-00002.safetensors");
+    refused(["prepare", "-m", model.path()], "invalid_checkpoint", &["model-00001-of-00002.safetensors"]);
+    assert!(!model.folder.file(CACHE).exists(), "a broken checkpoint is found before anything is written");
+}
+
+#[test]
+fn packed_weights_are_listed_and_removed() {
+    let (model, user) = (Model::cached(), Folder::empty());
+    let cache = |args: &[&str]| {
+        let mut command = command(["cache"]);
+        finish(command.args(args).env("XDG_CACHE_HOME", user.path()).spawn().unwrap()).succeeded()
+    };
+    let list = |args: &[&str]| cache(&[&["list", "--json"], args].concat()).json()["caches"].clone();
+    assert_eq!(list(&[]).as_array().unwrap().len(), 0, "a checkpoint's own are listed where it is named");
+    whin(["prepare", "-m", model.path(), "--weights", "bf16"]).succeeded();
+    let own = list(&["-m", model.path()]);
+    assert_eq!(own.as_array().unwrap().len(), 2, "{own}");
+    assert_eq!((&own[0]["weights"], &own[1]["weights"]), (&"bf16".into(), &"int8".into()));
+    assert_eq!(own[0]["checkpoint"], model.path());
+    let data = fs::metadata(model.data()).unwrap().len();
+    assert!((data..data + 100_000).contains(&own[1]["bytes"].as_u64().unwrap()), "{own}");
+    let shown = cache(&["list", "-m", model.path()]).stdout;
+    assert!(shown.contains("int8") && shown.contains("MiB") && shown.contains(model.path()), "{shown}");
+
+    refused(["cache", "rm"], "invalid_arguments", &["--model", "--all"]);
+    refused(["cache", "list", "-m", "/nowhere"], "invalid_arguments", &["/nowhere"]);
+    assert!(cache(&["rm", "-m", model.path(), "--weights", "bf16"]).stdout.contains("bf16-panels16"));
+    assert_eq!(list(&["-m", model.path()]).as_array().unwrap().len(), 1);
+    cache(&["rm", "-m", model.path()]);
+    assert!(!model.folder.file(CACHE).exists(), "nothing is left of it");
+    assert!(cache(&["rm", "-m", model.path()]).stderr.contains("nothing to remove"));
+    assert!(!model.answers().is_from_cache);
+}
+
+#[test]
+fn a_shared_folder_is_listed_and_emptied() {
+    let (one, other, shared) = (Model::new(), Model::new(), Folder::empty());
+    for model in [&one, &other] {
+        whin(["prepare", "-m", model.path(), "--out", shared.path()]).succeeded();
+    }
+    fs::write(shared.file("mine"), "").unwrap();
+    fs::create_dir(shared.file("also-mine")).unwrap();
+    let list = |args: &[&str]| {
+        let args = [&["cache", "list", "--cache-dir", shared.path()], args].concat();
+        json(args)["caches"].as_array().unwrap().len()
+    };
+    assert_eq!((list(&[]), list(&["-m", one.path()])), (2, 1));
+    whin(["cache", "rm", "--cache-dir", shared.path(), "-m", one.path()]).succeeded();
+    assert_eq!(list(&[]), 1);
+    whin(["cache", "rm", "--cache-dir", shared.path(), "--all"]).succeeded();
+    let left = fs::read_dir(shared.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut left: Vec<_> = left.collect();
+    left.sort();
+    assert_eq!(left, ["also-mine", "mine"], "what is not packed weights stays");
+}

@@ -1,0 +1,231 @@
+//! The cell of one checkpoint and form of weights: found, used, or written anew. What goes wrong with files here costs
+//! time or disk space, and is told in one warning; it never keeps a checkpoint from being loaded.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+use whin_kernels::Layout;
+
+use super::manifest::Subject;
+use super::places;
+use super::reader::{self, Packed, Unusable, Witness};
+use super::sources::Sources;
+use super::writer::Writer;
+use super::{CacheMode, Verify};
+use crate::checkpoint::Source;
+use crate::model::Spec;
+use crate::{Error, ErrorKind, Result, Weights};
+
+pub(super) const MANIFEST: &str = "manifest.json";
+pub(super) const WITNESS: &str = "witness.json";
+pub(super) const LOCK: &str = "lock";
+/// Names of files that are being written begin so.
+pub(super) const TEMPORARY: &str = "tmp-";
+
+/// The places where the packed weights of one checkpoint may be.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    sources: Sources,
+    subject: Subject,
+    checkpoint: PathBuf,
+    /// In the order in which they are tried.
+    folders: Vec<PathBuf>,
+    verify: Verify,
+    threads: usize,
+    /// Why the cell that was found could not be used.
+    stale: Option<String>,
+}
+
+impl Cell {
+    /// The cell for `source`, of which `shards` hold the weights; none where packed weights are not kept.
+    pub fn new(
+        (source, shards): (&Source, &[String]),
+        spec: &Spec,
+        (form, layout): (Weights, Option<Layout>),
+        (mode, verify): (&CacheMode, Verify),
+        threads: usize,
+    ) -> Option<Self> {
+        let (Source::Folder(checkpoint), Some(layout)) = (source, layout) else { return None };
+        if *mode == CacheMode::Off {
+            return None;
+        }
+        let subject = Subject::new(spec, form, layout);
+        let sources = Sources::look(source, checkpoint, shards)
+            .inspect_err(|error| tracing::warn!("weights are not kept for the next start: {error}"))
+            .ok()?;
+        let name = subject.cell_name();
+        let folders = places::roots(checkpoint, mode).into_iter().map(|root| root.join(&name)).collect();
+        let checkpoint = checkpoint.clone();
+        Some(Self { sources, subject, checkpoint, folders, verify, threads, stale: None })
+    }
+
+    /// The packed weights, where a place has them whole and of these very sources.
+    pub fn open(&mut self) -> Option<Packed> {
+        for folder in &self.folders {
+            match reader::open(folder, &self.subject, &self.sources, self.verify, self.threads) {
+                Ok(packed) => return Some(packed),
+                Err(Unusable::Absent) => {}
+                Err(Unusable::Stale(why)) => {
+                    self.stale.get_or_insert(format!("the load cache in {} {why}", folder.display()));
+                }
+            }
+        }
+        None
+    }
+
+    /// Notes that `packed` is of no use after all: the backend could not take `weight` from it.
+    pub fn reject(&mut self, packed: &Packed, weight: &str) {
+        let folder = packed.folder().display();
+        self.stale
+            .get_or_insert(format!("the load cache in {folder} lacks {weight} in the form that is needed"));
+    }
+
+    /// Starts to write the cell anew, in the first place that lets it. While another process writes it, or where no
+    /// place lets it, nothing is kept.
+    pub fn keep(self) -> Keeper {
+        let mut problems = Vec::new();
+        for folder in &self.folders {
+            match Writer::start(folder, &self.sources) {
+                Ok(Some(writer)) => {
+                    return Keeper { cell: self, writer: Some(writer), problem: None };
+                }
+                Ok(None) => return Keeper { cell: self, writer: None, problem: None },
+                Err(error) => problems.push(format!("{}: {error}", folder.display())),
+            }
+        }
+        if self.folders.is_empty() {
+            problems.push("this user has no cache folder; name one with --cache-dir".to_owned());
+        }
+        Keeper { cell: self, writer: None, problem: Some(problems.join("; ")) }
+    }
+}
+
+/// Keeps weights in the cell while they are made.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    cell: Cell,
+    writer: Option<Writer>,
+    problem: Option<String>,
+}
+
+impl Keeper {
+    /// Takes in one weight. After a failure nothing more is kept.
+    pub fn add(&mut self, name: &str, kind: &str, shape: &[usize], parts: &[&[u8]]) {
+        let Some(writer) = &mut self.writer else { return };
+        if let Err(error) = writer.add(name, kind, shape, parts) {
+            self.problem = Some(format!("{}: {error}", writer.folder().display()));
+            self.writer = None;
+        }
+    }
+
+    /// Whether what is added still goes anywhere.
+    pub fn is_writing(&self) -> bool {
+        self.writer.is_some()
+    }
+
+    /// Brings what was kept safely to the disk, in the background. A failure is a warning.
+    pub fn finish(self) -> Kept {
+        let work = move || {
+            if let Err(what) = self.settle() {
+                tracing::warn!("{what}");
+            }
+        };
+        let thread = std::thread::Builder::new().name("whin-cache".to_owned()).spawn(work);
+        Kept(thread.inspect_err(|error| tracing::warn!("the load cache cannot be written: {error}")).ok())
+    }
+
+    /// Does the same now, and gives the folder.
+    ///
+    /// # Errors
+    /// `io` where the weights could not be kept.
+    pub fn finish_now(self) -> Result<PathBuf> {
+        let folder = self.settle().map_err(|what| Error::new(ErrorKind::Io, what))?;
+        folder.ok_or_else(|| {
+            let what = "another process is writing this load cache: wait for it, and try again";
+            Error::new(ErrorKind::Io, what)
+        })
+    }
+
+    /// Gives the folder, none where another process writes it; or what went wrong, as one line.
+    fn settle(self) -> Result<Option<PathBuf>, String> {
+        let Self { cell, writer, mut problem } = self;
+        let stale = cell.stale;
+        let mut written = None;
+        if let Some(writer) = writer {
+            let folder = writer.folder().to_owned();
+            match writer.finish(cell.subject, &cell.checkpoint) {
+                Ok(()) => written = Some(folder),
+                Err(error) => problem = Some(format!("{}: {error}", folder.display())),
+            }
+        }
+        match (stale, problem) {
+            (Some(stale), None) if written.is_some() => tracing::warn!("{stale}; it has been written anew"),
+            (_, None) => {}
+            (None, Some(problem)) => return Err(format!("the load cache cannot be written: {problem}")),
+            (Some(stale), Some(problem)) => {
+                return Err(format!("{stale}; it cannot be written anew: {problem}"));
+            }
+        }
+        Ok(written)
+    }
+}
+
+/// Weights on their way to the disk. Dropping this waits for them.
+#[derive(Debug)]
+pub(crate) struct Kept(Option<JoinHandle<()>>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // A fault over there has been told there.
+        let _ = self.0.take().map(JoinHandle::join);
+    }
+}
+
+/// Notes how the sources of a cell look.
+pub(super) fn write_witness(folder: &Path, witness: &Witness) -> io::Result<()> {
+    let file = temporary(folder)?;
+    serde_json::to_writer(file.as_file(), witness)?;
+    persist(file, &folder.join(WITNESS))
+}
+
+/// A new file in `folder` that vanishes again unless it is [`persist`]ed.
+pub(super) fn temporary(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(TEMPORARY);
+    // Whoever may read the folder may use what is in it: the user's mask decides, as for other files.
+    #[cfg(unix)]
+    let builder = {
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(fs::Permissions::from_mode(0o666))
+    };
+    builder.tempfile_in(folder)
+}
+
+/// Gives a file its name, in one step, in place of whatever has it.
+pub(super) fn persist(file: tempfile::NamedTempFile, path: &Path) -> io::Result<()> {
+    clear(path)?;
+    file.persist(path).map(|_| ()).map_err(|error| error.error)
+}
+
+/// Makes room for a file: a folder of its name goes.
+fn clear(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
+        _ => Ok(()),
+    }
+}
+
+/// Holds a cell for its only writer, until it is dropped; none where another process does.
+pub(super) fn lock(folder: &Path) -> io::Result<Option<File>> {
+    let path = folder.join(LOCK);
+    clear(&path)?;
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(fs::TryLockError::WouldBlock) => Ok(None),
+        // Some file systems know no locks. Two writers do no harm: each writes files of its own.
+        Err(fs::TryLockError::Error(_)) => Ok(Some(file)),
+    }
+}

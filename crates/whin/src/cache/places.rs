@@ -1,0 +1,147 @@
+//! Where cells are, and what is in the cells that there are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::{CacheMode, cell, reader};
+use crate::{Error, ErrorKind, Result};
+
+/// The folder for cells in that of a checkpoint.
+const IN_CHECKPOINT: &str = ".whin-cache";
+
+/// The folders in which the cells of `checkpoint` may lie, in the order in which they are tried.
+pub fn roots(checkpoint: &Path, mode: &CacheMode) -> Vec<PathBuf> {
+    let elsewhere = |folder: &Path| folder.join(name_elsewhere(checkpoint));
+    match mode {
+        CacheMode::Auto => {
+            let own = checkpoint.join(IN_CHECKPOINT);
+            [own].into_iter().chain(user_folder().as_deref().map(elsewhere)).collect()
+        }
+        CacheMode::Folder(folder) => vec![elsewhere(folder)],
+        CacheMode::Off => Vec::new(),
+    }
+}
+
+/// The user's folder for the cells of checkpoints whose own folders cannot be written: `whin` in what
+/// `XDG_CACHE_HOME` or the system's custom names. None where this user has none.
+pub fn user_folder() -> Option<PathBuf> {
+    dirs::cache_dir().map(|folder| folder.join("whin"))
+}
+
+/// The name of a checkpoint among others: readable, and its own.
+fn name_elsewhere(checkpoint: &Path) -> String {
+    let path = fs::canonicalize(checkpoint).unwrap_or_else(|_| checkpoint.to_owned());
+    let hash = blake3::hash(path.as_os_str().as_encoded_bytes()).to_hex();
+    // Snapshots of the hub are named by their commit, and lie two levels below the model's name.
+    let parts: Vec<_> = path.iter().rev().take(3).map(|part| part.to_string_lossy()).collect();
+    let name = match parts.as_slice() {
+        [_, snapshots, model] if snapshots == "snapshots" => model.to_string(),
+        [name, ..] => name.to_string(),
+        [] => String::new(),
+    };
+    let name: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '_' })
+        .take(64)
+        .collect();
+    format!("{name}-{}", &hash[..16])
+}
+
+/// Packed weights on the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cached {
+    /// The folder with nothing else in it.
+    pub folder: PathBuf,
+    /// The checkpoint that they were made from; none where they were never finished, or are damaged.
+    pub checkpoint: Option<PathBuf>,
+    /// The form of the weights, as [`Weights::name`](crate::Weights::name) has it; none likewise.
+    pub form: Option<String>,
+    /// Bytes of all files in the folder.
+    pub bytes: u64,
+    /// When they were written.
+    pub written: Option<SystemTime>,
+}
+
+/// The packed weights in the user's cache folder and in the folders of `checkpoints`, or where `folder` is given in
+/// that instead of the user's.
+///
+/// # Errors
+/// [`Io`](ErrorKind::Io) where a folder that exists cannot be read.
+pub fn list(folder: Option<&Path>, checkpoints: &[PathBuf]) -> Result<Vec<Cached>> {
+    let mut roots: Vec<PathBuf> = checkpoints.iter().map(|path| path.join(IN_CHECKPOINT)).collect();
+    if let Some(shared) = folder.map(Path::to_owned).or_else(user_folder) {
+        roots.extend(folders(&shared)?);
+    }
+    let mut found = Vec::new();
+    for root in roots {
+        for folder in folders(&root)? {
+            // Only what a writer has begun is a cell: a wrongly given folder must not look like one.
+            if folder.join(cell::LOCK).is_file() {
+                found.push(look(folder)?);
+            }
+        }
+    }
+    found.sort_by(|a, b| a.folder.cmp(&b.folder));
+    found.dedup();
+    Ok(found)
+}
+
+/// Removes packed weights. Processes that use them go on unharmed, where the system lets files in use be removed.
+///
+/// # Errors
+/// [`Io`](ErrorKind::Io) where they are being written by another process, or cannot be removed.
+pub fn remove(cached: &Cached) -> Result<()> {
+    let folder = &cached.folder;
+    let failed = |error| failed("remove", folder, error);
+    let Some(lock) = cell::lock(folder).map_err(failed)? else {
+        let message = format!("{} is being written by another process: try again later", folder.display());
+        return Err(Error::new(ErrorKind::Io, message));
+    };
+    fs::remove_dir_all(folder).map_err(failed)?;
+    drop(lock);
+    // The last one takes the folder for all cells of its checkpoint along, which then holds at most the note for git.
+    if let Some(root) = folder.parent()
+        && folders(root)?.is_empty()
+    {
+        let _ = fs::remove_file(root.join(".gitignore"));
+        let _ = fs::remove_dir(root);
+    }
+    Ok(())
+}
+
+fn look(folder: PathBuf) -> Result<Cached> {
+    let manifest = reader::manifest(&folder);
+    let mut bytes = 0;
+    for entry in fs::read_dir(&folder).map_err(|error| failed("read", &folder, error))? {
+        bytes += entry.and_then(|entry| entry.metadata()).map_or(0, |metadata| metadata.len());
+    }
+    let written = fs::metadata(folder.join(cell::MANIFEST)).and_then(|metadata| metadata.modified()).ok();
+    let (checkpoint, form) = match manifest {
+        Some(manifest) => (Some(manifest.checkpoint.into()), Some(manifest.subject.form)),
+        None => (None, None),
+    };
+    Ok(Cached { folder, checkpoint, form, bytes, written })
+}
+
+/// The folders in `root`, none where that does not exist.
+fn folders(root: &Path) -> Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(root) {
+        Ok(entries) => entries,
+        Err(error)
+            if [std::io::ErrorKind::NotFound, std::io::ErrorKind::NotADirectory].contains(&error.kind()) =>
+        {
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(failed("read", root, error)),
+    };
+    let folders = entries.filter_map(|entry| {
+        let entry = entry.ok()?;
+        entry.file_type().ok()?.is_dir().then(|| entry.path())
+    });
+    Ok(folders.collect())
+}
+
+fn failed(what: &str, path: &Path, error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("cannot {what} {}: {error}", path.display())).caused_by(error)
+}

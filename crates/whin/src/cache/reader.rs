@@ -1,0 +1,168 @@
+//! Opens a cell: nothing of it is used before all of it has been checked.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use serde::{Deserialize, Serialize};
+use whin_kernels::WeightKind;
+use whin_kernels::bytes::{Bytes, Section};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::manifest::{self, Entry, HEAD, LONGEST, Manifest, Subject};
+use super::sources::{Sources, Stamps};
+use super::{Verify, cell};
+
+/// The weights of a cell, mapped and checked.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    folder: PathBuf,
+    data: Arc<Bytes>,
+    entries: HashMap<String, Entry>,
+}
+
+/// When the contents of the sources were last compared in full, and what the system said of them then.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Witness {
+    /// SHA-256 of the manifest that this belongs to.
+    pub manifest: String,
+    pub files: Stamps,
+}
+
+/// Why a cell cannot be used.
+#[derive(Debug)]
+pub enum Unusable {
+    /// There is none.
+    Absent,
+    /// What is there is damaged, or is no longer, or not yet, what is wanted; the text goes on after "the cell".
+    Stale(String),
+}
+
+impl From<String> for Unusable {
+    fn from(why: String) -> Self {
+        Self::Stale(why)
+    }
+}
+
+/// Opens the cell in `folder`.
+///
+/// # Errors
+/// Why it cannot be used.
+pub fn open(
+    folder: &Path,
+    subject: &Subject,
+    sources: &Sources,
+    verify: Verify,
+    threads: usize,
+) -> Result<Packed, Unusable> {
+    let json = match read(&folder.join(cell::MANIFEST), LONGEST) {
+        Ok(json) => json,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Unusable::Absent),
+        Err(error) => return Err(format!("cannot be read: {error}").into()),
+    };
+    let manifest = Manifest::parse(&json)?;
+    if manifest.subject != *subject {
+        return Err("was made by another version, or for another model".to_owned().into());
+    }
+    let digest = manifest::digest(&json);
+    let witness = witness(folder).filter(|witness| witness.manifest == digest);
+    let stamped = witness.map(|witness| witness.files).unwrap_or_default();
+    let difference = sources.difference(&manifest.sources, &stamped, verify == Verify::Full);
+    match difference {
+        Ok(None) => {}
+        Ok(Some(what)) => return Err(format!("was made from other files: {what}").into()),
+        Err(error) => return Err(format!("cannot be compared with the checkpoint: {error}").into()),
+    }
+    let data = map(&folder.join(&manifest.data), &manifest, &json)?;
+    check_sums(&data, &manifest.weights, threads)?;
+    if stamped != sources.stamps() {
+        // The next start is quicker with it, and no worse without.
+        let _ = cell::write_witness(folder, &Witness { manifest: digest, files: sources.stamps() });
+    }
+    let entries = manifest.weights.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
+    Ok(Packed { folder: folder.to_owned(), data: Arc::new(data), entries })
+}
+
+/// The manifest of the cell in `folder`, as far as it can be read.
+pub fn manifest(folder: &Path) -> Option<Manifest> {
+    Manifest::parse(&read(&folder.join(cell::MANIFEST), LONGEST).ok()?).ok()
+}
+
+fn witness(folder: &Path) -> Option<Witness> {
+    serde_json::from_slice(&read(&folder.join(cell::WITNESS), LONGEST).ok()?).ok()
+}
+
+/// All of a file of at most `longest` bytes.
+fn read(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
+    // Anything else than a file, such as a pipe, could keep its reader waiting.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(longest + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > longest {
+        true => Err(io::Error::new(io::ErrorKind::InvalidData, format!("more than {longest} bytes"))),
+        false => Ok(bytes),
+    }
+}
+
+/// Maps the weights' file of `manifest`, whose bytes are `json`.
+fn map(path: &Path, manifest: &Manifest, json: &[u8]) -> Result<Bytes, Unusable> {
+    let data = Bytes::map(path).map_err(|error| format!("has weights that cannot be read: {error}"))?;
+    if data.len() as u64 != manifest.size {
+        return Err(format!("has {} bytes of weights instead of {}", data.len(), manifest.size).into());
+    }
+    if data.get(..HEAD as usize) != Some(&manifest::head(json, manifest.size)) {
+        return Err("has weights and a manifest that do not belong together".to_owned().into());
+    }
+    data.keep_at_hand();
+    Ok(data)
+}
+
+/// Compares the checksums of all entries, on several threads: together they read as fast as memory is.
+fn check_sums(data: &Bytes, entries: &[Entry], threads: usize) -> Result<(), Unusable> {
+    let next = AtomicUsize::new(0);
+    let damaged = AtomicUsize::new(usize::MAX);
+    std::thread::scope(|scope| {
+        let work = || {
+            loop {
+                let index = next.fetch_add(1, Relaxed);
+                let Some(entry) = entries.get(index) else { break };
+                if manifest::checksum(xxh3_64(&data[range(entry)])) != entry.xxh3 {
+                    damaged.fetch_min(index, Relaxed);
+                }
+            }
+        };
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
+    match entries.get(damaged.into_inner()) {
+        Some(entry) => Err(format!("is damaged: {} has another checksum", entry.name).into()),
+        None => Ok(()),
+    }
+}
+
+/// Where an entry lies; [`Manifest::parse`] has checked that this is inside the file.
+fn range(entry: &Entry) -> std::ops::Range<usize> {
+    entry.offset as usize..(entry.offset + entry.size) as usize
+}
+
+impl Packed {
+    /// The cell.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The weight `name`; none where it is not there in this form and shape.
+    pub fn section(&self, name: &str, kind: WeightKind, shape: &[usize]) -> Option<Section> {
+        let entry =
+            self.entries.get(name).filter(|entry| entry.kind == kind.name() && entry.shape == shape)?;
+        Section::new(self.data.clone(), range(entry))
+    }
+}

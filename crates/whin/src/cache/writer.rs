@@ -1,0 +1,204 @@
+//! Writes a cell: the weights while they come, then the manifest, each under a name of its own until it is whole and on
+//! the disk.
+
+use std::fs::{self, File};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+use tempfile::NamedTempFile;
+use whin_kernels::SECTION_ALIGNMENT;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::cell::{self, LOCK, MANIFEST, WITNESS};
+use super::manifest::{self, Entry, FORMAT, HEAD, Manifest, Subject};
+use super::reader::Witness;
+use super::sources::{Contents, Sources};
+use crate::Result;
+
+/// Writes of this size, at multiples of it, end up in huge pages of the system's own cache where it has such.
+const CHUNK: usize = 2 << 20;
+
+/// Says that only this cache's own files are in a folder, and that nobody wants them in a repository.
+const IGNORE: &str = "# Made by whin to start faster; may be removed at any time.\n*\n";
+
+/// A cell that is being written.
+#[derive(Debug)]
+pub struct Writer {
+    folder: PathBuf,
+    _lock: File,
+    data: Chunks,
+    weights: Vec<Entry>,
+    sources: Sources,
+    contents: JoinHandle<Result<Vec<Contents>>>,
+}
+
+impl Writer {
+    /// Begins to write the cell in `folder`; what is there already goes first, so that the disk has room. None
+    /// where another process is at it.
+    ///
+    /// # Errors
+    /// Those of making folders and files.
+    pub fn start(folder: &Path, sources: &Sources) -> io::Result<Option<Self>> {
+        make_folder(folder)?;
+        let Some(lock) = cell::lock(folder)? else { return Ok(None) };
+        sweep(folder, &[])?;
+        let mut data = Chunks::new(cell::temporary(folder)?);
+        data.write(&vec![0; HEAD as usize])?;
+        let reading = sources.clone();
+        // All of each file has to be read for it, which goes well beside the conversion.
+        let contents = std::thread::Builder::new().name("whin-hash".to_owned());
+        let contents = contents.spawn(move || reading.contents())?;
+        let (folder, sources, weights) = (folder.to_owned(), sources.clone(), Vec::new());
+        Ok(Some(Self { folder, _lock: lock, data, weights, sources, contents }))
+    }
+
+    /// Where it is being written.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Writes one weight behind the others.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn add(&mut self, name: &str, kind: &str, shape: &[usize], parts: &[&[u8]]) -> io::Result<()> {
+        let offset = self.data.len;
+        let mut hash = Xxh3::new();
+        for part in parts {
+            let gap = part.len().next_multiple_of(SECTION_ALIGNMENT) - part.len();
+            for bytes in [*part, &[0; SECTION_ALIGNMENT][..gap]] {
+                hash.update(bytes);
+                self.data.write(bytes)?;
+            }
+        }
+        self.weights.push(Entry {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            shape: shape.to_vec(),
+            offset,
+            size: self.data.len - offset,
+            xxh3: manifest::checksum(hash.digest()),
+        });
+        Ok(())
+    }
+
+    /// Makes the cell valid: its weights are on the disk before the manifest names them.
+    ///
+    /// # Errors
+    /// Those of writing; also where the checkpoint has changed in the meantime.
+    pub fn finish(self, subject: Subject, checkpoint: &Path) -> io::Result<()> {
+        let Self { folder, _lock, data, weights, sources, contents } = self;
+        let contents = contents.join().map_err(|_| io::Error::other("the checkpoint could not be hashed"))?;
+        let contents = contents.map_err(io::Error::other)?;
+        if !sources.are_unchanged() {
+            return Err(io::Error::other("the checkpoint changed while it was read"));
+        }
+        let name = manifest::data_name(rand::random());
+        let manifest = Manifest {
+            format: FORMAT,
+            subject,
+            checkpoint: checkpoint.display().to_string(),
+            sources: contents,
+            data: name.clone(),
+            size: data.len,
+            weights,
+        };
+        let json = manifest.to_json()?;
+        let mut data = data.finish()?;
+        data.seek(SeekFrom::Start(0))?;
+        data.write_all(&manifest::head(&json, manifest.size))?;
+        data.as_file().sync_all()?;
+        cell::persist(data, &folder.join(&name))?;
+        let mut file = cell::temporary(&folder)?;
+        file.write_all(&json)?;
+        file.as_file().sync_all()?;
+        cell::persist(file, &folder.join(MANIFEST))?;
+        sync_folder(&folder)?;
+        let witness = Witness { manifest: manifest::digest(&json), files: sources.stamps() };
+        cell::write_witness(&folder, &witness)?;
+        sweep(&folder, &[name.as_str(), MANIFEST, WITNESS])
+    }
+}
+
+/// Makes the folder of a cell, and says in the one above what it is.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    // What is not a folder here was never a cell; everything under this name is this cache's own.
+    if fs::symlink_metadata(folder).is_ok_and(|metadata| !metadata.is_dir()) {
+        fs::remove_file(folder)?;
+    }
+    fs::create_dir_all(folder)?;
+    if let Some(root) = folder.parent() {
+        let ignore = root.join(".gitignore");
+        if !ignore.exists() {
+            fs::write(ignore, IGNORE)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes everything from a cell but its lock and the files to `keep`: what is left of writers that were killed, and
+/// weights that no manifest names any more. Whoever still uses those keeps them until the end.
+fn sweep(folder: &Path, keep: &[&str]) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == LOCK || keep.iter().any(|keep| name == *keep) {
+            continue;
+        }
+        let removed = match entry.file_type()?.is_dir() {
+            true => fs::remove_dir_all(entry.path()),
+            false => fs::remove_file(entry.path()),
+        };
+        // A system that does not remove what is in use has it removed by a later writer.
+        if let Err(error) = removed
+            && cfg!(unix)
+        {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    // Elsewhere folders cannot be opened like files, and renaming is on the disk when it returns.
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}
+
+/// A file that is written in whole chunks, however the bytes come.
+#[derive(Debug)]
+struct Chunks {
+    file: NamedTempFile,
+    rest: Vec<u8>, // less than CHUNK
+    len: u64,      // of all bytes, the rest included
+}
+
+impl Chunks {
+    fn new(file: NamedTempFile) -> Self {
+        Self { file, rest: Vec::with_capacity(CHUNK), len: 0 }
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        self.len += bytes.len() as u64;
+        if !self.rest.is_empty() || bytes.len() < CHUNK {
+            let (now, later) = bytes.split_at(bytes.len().min(CHUNK - self.rest.len()));
+            self.rest.extend_from_slice(now);
+            bytes = later;
+            if self.rest.len() == CHUNK {
+                self.file.write_all(&self.rest)?;
+                self.rest.clear();
+            }
+        }
+        let (now, later) = bytes.split_at(bytes.len() / CHUNK * CHUNK);
+        for chunk in now.chunks_exact(CHUNK) {
+            self.file.write_all(chunk)?;
+        }
+        self.rest.extend_from_slice(later);
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<NamedTempFile> {
+        self.file.write_all(&self.rest)?;
+        Ok(self.file)
+    }
+}
