@@ -4,6 +4,7 @@
 //! padded, hostile files become errors, and ids become bytes first and text last. It knows nothing of
 //! chat templates or of models.
 
+mod bpe;
 mod outline;
 mod pieces;
 mod stream;
@@ -47,9 +48,16 @@ impl Tokenizer {
     /// it declares; `unsupported_architecture` if its decoder cannot be streamed.
     pub fn from_bytes(json: &[u8], origin: &str) -> Result<Self> {
         let invalid = |why: String| Error::new(ErrorKind::InvalidCheckpoint, format!("{origin}: {why}"));
-        let declared = outline::check(json).map_err(invalid)?;
-        let mut inner = guarded(|| tokenizers::Tokenizer::from_bytes(json))
-            .map_err(|why| invalid(format!("is not a tokenizer: {why}")))?;
+        let (outline, declared) = outline::check(json).map_err(invalid)?;
+        let by_crate = || {
+            outline.check_model()?;
+            guarded(|| tokenizers::Tokenizer::from_bytes(json))
+                .map_err(|why| format!("is not a tokenizer: {why}"))
+        };
+        let mut inner = match guarded(|| Ok(bpe::read(&outline))) {
+            Ok(Some(inner)) => inner,
+            _ => by_crate().map_err(invalid)?,
+        };
         switch_off_training_aids(&mut inner).map_err(|why| invalid(why.to_string()))?;
 
         // The crate numbers added tokens itself, and only warns when the file says otherwise.

@@ -18,7 +18,7 @@ const LONGEST_PART: usize = 1 << 20;
 const MOST_PART_VALUES: usize = 1 << 14;
 
 /// JSON values in the vocabulary and its merges: a number counts twice. The most known are some 3.6 million.
-const MOST_MODEL_VALUES: usize = 4 << 20;
+pub(super) const MOST_MODEL_VALUES: usize = 4 << 20;
 
 /// Bytes of the pieces of a Unigram vocabulary, which become a tree with a table at each byte.
 const LONGEST_PIECES: usize = 8 << 20;
@@ -41,13 +41,15 @@ pub(super) struct DeclaredToken {
 
 /// The parts of the file as they stand there.
 #[derive(Deserialize)]
-struct Parts<'a> {
+pub(super) struct Outline<'a> {
+    #[serde(borrow)]
+    version: Option<&'a RawValue>,
     #[serde(borrow)]
     truncation: Option<&'a RawValue>,
     #[serde(borrow)]
     padding: Option<&'a RawValue>,
     #[serde(borrow)]
-    added_tokens: Option<&'a RawValue>,
+    pub added_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
     normalizer: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -57,15 +59,53 @@ struct Parts<'a> {
     #[serde(borrow)]
     decoder: Option<&'a RawValue>,
     #[serde(borrow)]
-    model: Option<&'a RawValue>,
+    pub model: Option<&'a RawValue>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> Outline<'a> {
     fn read(json: &'a [u8]) -> Result<Self, String> {
         if json.len() > LONGEST {
             return Err(format!("has {} bytes; at most {LONGEST} are read", json.len()));
         }
         serde_json::from_slice(json).map_err(|error| format!("is not a tokenizer: {error}"))
+    }
+
+    /// The parts that only hold settings, and are there.
+    pub fn settings(&self) -> impl Iterator<Item = (&'static str, &'a RawValue)> {
+        let parts = [
+            ("version", self.version),
+            ("truncation", self.truncation),
+            ("padding", self.padding),
+            ("normalizer", self.normalizer),
+            ("pre_tokenizer", self.pre_tokenizer),
+            ("post_processor", self.post_processor),
+            ("decoder", self.decoder),
+        ];
+        parts.into_iter().filter_map(|(name, part)| Some((name, part?)))
+    }
+
+    /// Checks that the model is of bearable size before the crate reads it.
+    pub fn check_model(&self) -> Result<(), String> {
+        #[derive(Deserialize)]
+        struct Model<'a> {
+            #[serde(borrow)]
+            vocab: Option<&'a RawValue>,
+        }
+        let Some(model) = self.model else { return Ok(()) };
+        measure("model", model, MOST_MODEL_VALUES)?;
+        let model: Model<'_> = serde_json::from_str(model.get())
+            .map_err(|error| format!("is not a tokenizer: model: {error}"))?;
+        // Only Unigram has a list, of pieces and their scores.
+        if let Some(vocab) = model.vocab.filter(|vocab| vocab.get().starts_with('[')) {
+            let Size { text, longest, .. } = measure("model", vocab, MOST_MODEL_VALUES)?;
+            if text > LONGEST_PIECES {
+                return Err(format!("has pieces of {text} bytes; at most {LONGEST_PIECES} are read"));
+            }
+            if longest > LONGEST_PIECE {
+                return Err(format!("has a piece of {longest} bytes; at most {LONGEST_PIECE} are read"));
+            }
+        }
+        Ok(())
     }
 
     fn declared(&self) -> Result<Vec<DeclaredToken>, String> {
@@ -81,18 +121,10 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Checks that the file is JSON and of bearable size in each part; gives the added tokens.
-pub(super) fn check(json: &[u8]) -> Result<Vec<DeclaredToken>, String> {
-    let parts = Parts::read(json)?;
-    for (name, part) in [
-        ("truncation", parts.truncation),
-        ("padding", parts.padding),
-        ("normalizer", parts.normalizer),
-        ("pre_tokenizer", parts.pre_tokenizer),
-        ("post_processor", parts.post_processor),
-        ("decoder", parts.decoder),
-    ] {
-        let Some(part) = part else { continue };
+/// Checks that the file is JSON and of bearable size in each part but the model; gives the parts and the added tokens.
+pub(super) fn check(json: &[u8]) -> Result<(Outline<'_>, Vec<DeclaredToken>), String> {
+    let outline = Outline::read(json)?;
+    for (name, part) in outline.settings() {
         if part.get().len() > LONGEST_PART {
             return Err(format!(
                 "has a {name} of {} bytes; at most {LONGEST_PART} are read",
@@ -101,32 +133,13 @@ pub(super) fn check(json: &[u8]) -> Result<Vec<DeclaredToken>, String> {
         }
         measure(name, part, MOST_PART_VALUES)?;
     }
-    if let Some(model) = parts.model {
-        #[derive(Deserialize)]
-        struct Model<'a> {
-            #[serde(borrow)]
-            vocab: Option<&'a RawValue>,
-        }
-        measure("model", model, MOST_MODEL_VALUES)?;
-        let model: Model<'_> = serde_json::from_str(model.get())
-            .map_err(|error| format!("is not a tokenizer: model: {error}"))?;
-        // Only Unigram has a list, of pieces and their scores.
-        if let Some(vocab) = model.vocab.filter(|vocab| vocab.get().starts_with('[')) {
-            let Size { text, longest, .. } = measure("model", vocab, MOST_MODEL_VALUES)?;
-            if text > LONGEST_PIECES {
-                return Err(format!("has pieces of {text} bytes; at most {LONGEST_PIECES} are read"));
-            }
-            if longest > LONGEST_PIECE {
-                return Err(format!("has a piece of {longest} bytes; at most {LONGEST_PIECE} are read"));
-            }
-        }
-    }
-    parts.declared()
+    let declared = outline.declared()?;
+    Ok((outline, declared))
 }
 
 /// The id of the added token `content`, from a file of which nothing else needs to be sound.
 pub(crate) fn added_token(json: &[u8], content: &str) -> Result<Option<u32>, String> {
-    let tokens = Parts::read(json)?.declared()?;
+    let tokens = Outline::read(json)?.declared()?;
     Ok(tokens.iter().find(|token| token.content == content).map(|token| token.id))
 }
 
