@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 use tempfile::NamedTempFile;
@@ -18,6 +19,9 @@ use crate::Result;
 
 /// Writes of this size, at multiples of it, end up in huge pages of the system's own cache where it has such.
 const CHUNK: usize = 2 << 20;
+
+/// After so many chunks what has been written is brought to the disk, so that little is left to wait for at the end.
+const SYNCED: usize = 16;
 
 /// Says that only this cache's own files are in a folder, and that nobody wants them in a repository.
 const IGNORE: &str = "# Made by whin to start faster; may be removed at any time.\n*\n";
@@ -43,7 +47,7 @@ impl Writer {
         make_folder(folder)?;
         let Some(lock) = cell::lock(folder)? else { return Ok(None) };
         sweep(folder, &[])?;
-        let mut data = Chunks::new(cell::temporary(folder)?);
+        let mut data = Chunks::new(cell::temporary(folder)?)?;
         data.write(&vec![0; HEAD as usize])?;
         let reading = sources.clone();
         // All of each file has to be read for it, which goes well beside the conversion.
@@ -165,17 +169,32 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
-/// A file that is written in whole chunks, however the bytes come.
+/// A file that is written in whole chunks, however the bytes come, and brought to the disk meanwhile.
 #[derive(Debug)]
 struct Chunks {
     file: NamedTempFile,
     rest: Vec<u8>, // less than CHUNK
     len: u64,      // of all bytes, the rest included
+    ahead: Sender<()>,
+    syncing: JoinHandle<io::Result<()>>,
 }
 
 impl Chunks {
-    fn new(file: NamedTempFile) -> Self {
-        Self { file, rest: Vec::with_capacity(CHUNK), len: 0 }
+    fn new(file: NamedTempFile) -> io::Result<Self> {
+        let (ahead, chunks) = channel();
+        let same = file.as_file().try_clone()?;
+        let work = move || {
+            let mut count = 0;
+            for () in chunks {
+                count += 1;
+                if count % SYNCED == 0 {
+                    same.sync_data()?;
+                }
+            }
+            same.sync_data()
+        };
+        let syncing = std::thread::Builder::new().name("whin-sync".to_owned()).spawn(work)?;
+        Ok(Self { file, rest: Vec::with_capacity(CHUNK), len: 0, ahead, syncing })
     }
 
     fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
@@ -187,18 +206,24 @@ impl Chunks {
             if self.rest.len() == CHUNK {
                 self.file.write_all(&self.rest)?;
                 self.rest.clear();
+                // It ends early only with an error, which the end will tell.
+                let _ = self.ahead.send(());
             }
         }
         let (now, later) = bytes.split_at(bytes.len() / CHUNK * CHUNK);
         for chunk in now.chunks_exact(CHUNK) {
             self.file.write_all(chunk)?;
+            let _ = self.ahead.send(());
         }
         self.rest.extend_from_slice(later);
         Ok(())
     }
 
+    /// All of the file, on the disk.
     fn finish(mut self) -> io::Result<NamedTempFile> {
         self.file.write_all(&self.rest)?;
+        drop(self.ahead);
+        self.syncing.join().map_err(|_| io::Error::other("the disk could not be waited for"))??;
         Ok(self.file)
     }
 }
