@@ -60,8 +60,8 @@ impl Checkpoint {
         Tensors::open(&self.0.source)
     }
 
-    /// Finds every tensor that the spec implies, and reads none. Returns how matrices are stored, each way once, as in
-    /// `BF16` or `F8_E4M3 with one scale for 128x128`.
+    /// Finds every tensor that the spec implies, and reads none but scales. Returns how matrices are stored, each way
+    /// once, as in `BF16` or `F8_E4M3 with one scale for 128x128`.
     ///
     /// # Errors
     /// [`InvalidCheckpoint`](ErrorKind::InvalidCheckpoint) with all tensors that are missing, left over or of another

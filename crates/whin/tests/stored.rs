@@ -111,7 +111,7 @@ fn a_weight_is_what_is_stored_times_its_scale() {
     });
     let checkpoint = Checkpoint::open(Some(folder.path())).unwrap();
     let mut tensors: Stored = checkpoint.tensors().unwrap();
-    tensors.expect(checkpoint.spec().storage).unwrap();
+    tensors.stored_as(checkpoint.spec().storage).unwrap();
     let weight = tensors.claim(UP, &[136, 132]).unwrap();
     let numbers = weight.view().to_vec();
     for (index, number) in numbers.iter().enumerate() {

@@ -113,7 +113,7 @@ impl Tensors {
     ///
     /// # Errors
     /// `unsupported_architecture` where the names of the tensors show that they are quantised in another form.
-    pub fn expect(&mut self, storage: Storage) -> Result<()> {
+    pub fn stored_as(&mut self, storage: Storage) -> Result<()> {
         self.storage = storage;
         refuse_foreign(self.names())
     }

@@ -149,7 +149,7 @@ impl Plan {
     /// `unsupported_architecture` where only types are at fault, or names show that the tensors are quantised in a form
     /// that is not read.
     pub fn claim(&self, mut tensors: Tensors) -> Result<Vec<Load>> {
-        tensors.expect(self.storage)?;
+        tensors.stored_as(self.storage)?;
         // The base class saves its tensors without the name of the field that holds it.
         let bare = EMBEDDING.trim_start_matches("model.");
         let is_base = !tensors.contains(EMBEDDING) && tensors.contains(bare);
