@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from quantised import Quantised
+
 # Width 24, two layers, four query heads of 16 that share two key-value heads: small, and no size equals another.
 BASE = dict(
     vocab_size=96, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
@@ -30,6 +32,8 @@ class Case:
     shard_size: str = "1GB"
     # Smallest gap between the two best logits of a greedy step, in standard deviations of the logits.
     margin: float = 0.02
+    # How the projections are quantised.
+    quantised: Quantised | None = None
 
     def arguments(self, **changes) -> dict:
         return {**BASE, **self.config, **changes}
@@ -102,6 +106,18 @@ def storage() -> list[Case]:
         Case("stored-f16", "Weights stored as F16.", dtype=torch.float16, margin=0.1),
         Case("stored-f64", "Weights stored as F64.", {"intermediate_size": 32, "head_dim": 8},
              dtype=torch.float64, margin=0.1),
+        Case("stored-fp8-blocks", "Projections in E4M3 with a BF16 scale for each 128 x 128, partial blocks in both "
+             "directions, as Qwen3's FP8 files have them.",
+             {"vocab_size": 64, "hidden_size": 132, "intermediate_size": 136, "num_hidden_layers": 1,
+              "num_attention_heads": 2, "num_key_value_heads": 1}, margin=0.1,
+             quantised=Quantised(torch.float8_e4m3fn, "_scale_inv", torch.bfloat16, (128, 128),
+                                 {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
+                                  "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"]})),
+        Case("stored-fp8-tensor", "Projections in E5M2 with one F32 scale each.", margin=0.1,
+             quantised=Quantised(torch.float8_e5m2, "_scale", torch.float32, (None, None),
+                                 {"activation_scheme": "static", "quant_method": "fp8"})),
+        Case("stored-int8-rows", "Projections in I8 with one F16 scale a row.", margin=0.1,
+             quantised=Quantised(torch.int8, "_scale", torch.float16, (1, None), None)),
     ]
 
 

@@ -56,6 +56,17 @@ def write_checkpoint(case: Case, seed: int, folder: Path):
     saved = json.loads(path.read_text())
     case.spell(saved)
     path.write_text(json.dumps(saved, indent=2) + "\n")
+    if case.quantised:
+        case.quantised.write(folder)
+
+
+def meaning(case: Case, folder: Path) -> Path:
+    """The folder of the checkpoint that transformers is to load: plain floats, where the case's are quantised."""
+    if not case.quantised:
+        return folder
+    plain = folder.with_name("plain")
+    case.quantised.plain(folder, plain)
+    return plain
 
 
 def load(folder: Path, config: Qwen3Config | None = None):
@@ -91,9 +102,15 @@ def check(case: Case, folder: Path, prompt_ids, prefill, steps, greedy):
     """The spelling means the same model, and the option under test moves the logits."""
     meant = answer(load(folder, Qwen3Config(**case.arguments())), prompt_ids)
     assert torch.equal(meant[0], prefill) and torch.equal(meant[1], steps), f"{case.name}: the spelling changes the model"
-    if case.without is None:
+    if case.quantised:
+        case.quantised.check()
+        flat = folder.with_name("flat")
+        case.quantised.plain(folder.with_name(case.name), flat, flat=True)
+        plain = answer(load(flat), prompt_ids, greedy)
+    elif case.without is None:
         return
-    plain = answer(load(folder, Qwen3Config(**case.arguments(**case.without))), prompt_ids, greedy)
+    else:
+        plain = answer(load(folder, Qwen3Config(**case.arguments(**case.without))), prompt_ids, greedy)
     moved = max(float((plain[0] - prefill).std()), float((plain[1] - steps).std())) / float(prefill.std())
     assert moved > 0.01, f"{case.name}: the option moves the logits by only {moved:.5f} standard deviations"
 
@@ -106,10 +123,11 @@ def make(case: Case):
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / case.name
             write_checkpoint(case, seed, folder)
-            prefill, steps, greedy = answer(load(folder), prompt_ids)
+            meant = meaning(case, folder)
+            prefill, steps, greedy = answer(load(meant), prompt_ids)
             if not is_clear(case, prefill, steps, greedy):
                 continue
-            check(case, folder, prompt_ids, prefill, steps, greedy)
+            check(case, meant, prompt_ids, prefill, steps, greedy)
             golden = {"note": case.note, "seed": seed, "prompt_ids": prompt_ids, "greedy_ids": greedy}
             (folder / "golden.json").write_text(json.dumps(golden) + "\n")
             save_file({"prefill_logits": prefill.contiguous(), "decode_logits": steps}, folder / "golden.safetensors")

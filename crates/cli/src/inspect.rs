@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         (Some(folder), None) => Checkpoint::open(Some(folder))?,
         (None, _) => args.model.open()?,
     };
-    checkpoint.check()?;
+    let stored = checkpoint.check()?;
     let spec = checkpoint.spec();
     let context = args.context.unwrap_or(spec.max_positions);
     if context == 0 || context > spec.max_positions {
@@ -57,6 +57,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             "max_positions": spec.max_positions,
             "end_tokens": *checkpoint.end_tokens(),
             "tokenizer": checkpoint.has_tokenizer(),
+            "stored": stored,
             "weight_bytes": Weights::ALL
                 .map(|weights| (weights.name(), spec.weight_bytes(weights)))
                 .into_iter()
@@ -69,12 +70,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let head = if spec.tied { "head tied to the embedding" } else { "separate head" };
     let tokenizer = if checkpoint.has_tokenizer() { "present" } else { "missing: only token ids can be run" };
+    // Plain floats go without saying.
+    let stored: Vec<String> = stored.into_iter().collect();
+    let is_quantised = stored.iter().any(|way| way.contains("scale"));
+    let stored = if is_quantised { format!("stored       {}\n", stored.join(", ")) } else { String::new() };
     let mut weights = Weights::ALL.map(|form| format!("{} {}", form.name(), size(spec.weight_bytes(form))));
     weights.reverse();
     let weights = weights.join(", ");
     out::text(&format!(
         "family       {}\nparameters   {:.1} million\nshape        {} layers, width {}, vocabulary {}, {head}\nwindow       \
-         {} tokens\nend tokens   {:?}\ntokenizer    {tokenizer}\nweights      {weights}\ncache        {} \
+         {} tokens\nend tokens   {:?}\ntokenizer    {tokenizer}\n{stored}weights      {weights}\ncache        {} \
          {} for {context} tokens\nruns         yes\n",
         spec.family,
         spec.parameters() as f64 / 1e6,

@@ -8,6 +8,7 @@ mod activation;
 pub mod bytes;
 pub mod cpu;
 mod error;
+mod fp8;
 pub mod int4;
 pub mod int8;
 pub mod reference;

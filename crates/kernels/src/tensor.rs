@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use crate::int4;
+use crate::{fp8, int4};
 
 /// How a file stores one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,6 +15,12 @@ pub enum Dtype {
     F16,
     /// The upper half of a single-precision number.
     Bf16,
+    /// 8-bit floating point with 3 bits of mantissa and no infinities.
+    F8E4m3,
+    /// 8-bit floating point with 2 bits of mantissa.
+    F8E5m2,
+    /// 8-bit integer.
+    I8,
 }
 
 impl Dtype {
@@ -24,24 +30,56 @@ impl Dtype {
             Self::F64 => 8,
             Self::F32 => 4,
             Self::F16 | Self::Bf16 => 2,
+            Self::F8E4m3 | Self::F8E5m2 | Self::I8 => 1,
         }
+    }
+
+    /// Whether numbers of this type have too little range to be weights without a scale.
+    pub fn needs_scale(self) -> bool {
+        self.size() == 1
     }
 }
 
-/// A matrix as it lies in a file: row after row, little-endian, at any alignment.
+/// A matrix as it lies in a file: row after row, little-endian, at any alignment. Its numbers may have scales, which
+/// every reading applies.
 #[derive(Clone, Copy, Debug)]
 pub struct Tensor<'a> {
     dtype: Dtype,
     rows: usize,
     cols: usize,
     bytes: &'a [u8], // (rows, cols) of dtype
+    scales: Option<Scales<'a>>,
+}
+
+/// Factors of a matrix, one for each block.
+#[derive(Clone, Copy, Debug)]
+struct Scales<'a> {
+    dtype: Dtype,
+    block: (usize, usize), // (rows, cols), neither zero
+    across: usize,         // blocks side by side
+    bytes: &'a [u8],       // (rows.div_ceil(block.0), across) of dtype
 }
 
 impl<'a> Tensor<'a> {
     /// A view of `bytes` as (`rows`, `cols`) numbers; none where the length does not fit.
     pub fn new(dtype: Dtype, rows: usize, cols: usize, bytes: &'a [u8]) -> Option<Self> {
         let len = rows.checked_mul(cols)?.checked_mul(dtype.size())?;
-        (bytes.len() == len).then_some(Self { dtype, rows, cols, bytes })
+        (bytes.len() == len).then_some(Self { dtype, rows, cols, bytes, scales: None })
+    }
+
+    /// The same matrix, each number of which is multiplied in f32 by the one of `scales` that its block of
+    /// `block` = (rows, cols) numbers has. The last blocks may be partial. None where `scales` is not of
+    /// (rows / block rows, cols / block cols), both rounded up, is of a type that needs a scale itself, or has one.
+    pub fn scaled(self, scales: &Self, block: (usize, usize)) -> Option<Self> {
+        if block.0 == 0 || block.1 == 0 || scales.dtype.needs_scale() || scales.scales.is_some() {
+            return None;
+        }
+        let shape = (self.rows.div_ceil(block.0), self.cols.div_ceil(block.1));
+        if (scales.rows, scales.cols) != shape {
+            return None;
+        }
+        let scales = Scales { dtype: scales.dtype, block, across: shape.1, bytes: scales.bytes };
+        Some(Self { scales: Some(scales), ..self })
     }
 
     /// Rows of the matrix.
@@ -62,19 +100,15 @@ impl<'a> Tensor<'a> {
         assert_eq!(out.len(), self.cols, "length of the output row");
         let size = self.dtype.size();
         let bytes = &self.bytes[index * self.cols * size..(index + 1) * self.cols * size];
-        match self.dtype {
-            Dtype::F64 => convert::<8>(bytes, out, |b| f64::from_le_bytes(b) as f32),
-            Dtype::F32 => convert::<4>(bytes, out, f32::from_le_bytes),
-            Dtype::F16 => convert::<2>(bytes, out, |b| f16::from_le_bytes(b).to_f32()),
-            Dtype::Bf16 => {
-                convert::<2>(bytes, out, |b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16))
-            }
+        numbers(self.dtype, bytes, out);
+        if let Some(scales) = &self.scales {
+            scales.multiply(index, out);
         }
     }
 
-    /// Row `index` as bf16, exactly as the file holds it; none where the file holds another type.
+    /// Row `index` as bf16, exactly as the file holds it; none where the file holds another type, or scales beside it.
     pub fn bf16_row(&self, index: usize, out: &mut [bf16]) -> Option<()> {
-        if self.dtype != Dtype::Bf16 {
+        if self.dtype != Dtype::Bf16 || self.scales.is_some() {
             return None;
         }
         assert_eq!(out.len(), self.cols, "length of the output row");
@@ -94,6 +128,35 @@ impl<'a> Tensor<'a> {
             }
         }
         values
+    }
+}
+
+impl Scales<'_> {
+    /// Multiplies row `index` of the matrix.
+    fn multiply(&self, index: usize, row: &mut [f32]) {
+        let (size, first) = (self.dtype.size(), index / self.block.0 * self.across);
+        for (place, part) in (first..).zip(row.chunks_mut(self.block.1)) {
+            let mut scale = [0.0];
+            numbers(self.dtype, &self.bytes[place * size..(place + 1) * size], &mut scale);
+            for x in part {
+                *x *= scale[0];
+            }
+        }
+    }
+}
+
+/// The numbers of `dtype` that `bytes` holds, each rounded to the nearest f32.
+fn numbers(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
+    match dtype {
+        Dtype::F64 => convert::<8>(bytes, out, |b| f64::from_le_bytes(b) as f32),
+        Dtype::F32 => convert::<4>(bytes, out, f32::from_le_bytes),
+        Dtype::F16 => convert::<2>(bytes, out, |b| f16::from_le_bytes(b).to_f32()),
+        Dtype::Bf16 => {
+            convert::<2>(bytes, out, |b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16));
+        }
+        Dtype::F8E4m3 => convert::<1>(bytes, out, |[code]| fp8::E4M3[usize::from(code)]),
+        Dtype::F8E5m2 => convert::<1>(bytes, out, |[code]| fp8::E5M2[usize::from(code)]),
+        Dtype::I8 => convert::<1>(bytes, out, |b| f32::from(i8::from_le_bytes(b))),
     }
 }
 
@@ -167,5 +230,77 @@ impl WeightKind {
             Self::Int8 => outputs * (inputs + 4),
             Self::Int4 => outputs * inputs.div_ceil(int4::GROUP) * (int4::GROUP / 2 + 2),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(dtype: Dtype, rows: usize, cols: usize, bytes: &[u8]) -> Tensor<'_> {
+        Tensor::new(dtype, rows, cols, bytes).unwrap()
+    }
+
+    #[test]
+    fn each_block_has_its_scale_and_the_last_may_be_partial() {
+        let codes: Vec<u8> = (0..5 * 7).map(|index| index as u8 * 7).collect();
+        let scales: Vec<f32> = (0..3 * 3).map(|index| 0.3 + index as f32).collect();
+        let bytes: Vec<u8> = scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
+        let grid = view(Dtype::F32, 3, 3, &bytes);
+        for dtype in [Dtype::F8E4m3, Dtype::F8E5m2, Dtype::I8] {
+            let stored = view(dtype, 5, 7, &codes);
+            let found = stored.scaled(&grid, (2, 3)).unwrap().to_vec();
+            for (index, (found, stored)) in found.iter().zip(stored.to_vec()).enumerate() {
+                let (row, col) = (index / 7, index % 7);
+                let right = stored * scales[row / 2 * 3 + col / 3];
+                assert!(
+                    found.to_bits() == right.to_bits() || (found.is_nan() && right.is_nan()),
+                    "{dtype:?}: row {row}, column {col}: {found}, not {right}"
+                );
+            }
+        }
+        assert_eq!(view(Dtype::I8, 1, 3, &[0x80, 0xff, 0x7f]).to_vec(), [-128.0, -1.0, 127.0]);
+    }
+
+    #[test]
+    fn scales_of_every_float_type_and_of_rows_and_tensors() {
+        let stored = view(Dtype::I8, 2, 2, &[1, 2, 3, 4]);
+        let pairs: [(Dtype, Vec<u8>); 4] = [
+            (Dtype::F64, [0.5f64, 0.25].iter().flat_map(|x| x.to_le_bytes()).collect()),
+            (Dtype::F32, [0.5f32, 0.25].iter().flat_map(|x| x.to_le_bytes()).collect()),
+            (Dtype::F16, [0.5, 0.25].iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect()),
+            (Dtype::Bf16, [0.5, 0.25].iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect()),
+        ];
+        for (dtype, bytes) in &pairs {
+            let of_rows = stored.scaled(&view(*dtype, 2, 1, bytes), (1, 2)).unwrap();
+            assert_eq!(of_rows.to_vec(), [0.5, 1.0, 0.75, 1.0], "{dtype:?}");
+            let one = view(*dtype, 1, 1, &bytes[..dtype.size()]);
+            assert_eq!(stored.scaled(&one, (2, 2)).unwrap().to_vec(), [0.5, 1.0, 1.5, 2.0], "{dtype:?}");
+            // Blocks that reach beyond the matrix, as far as numbers go.
+            let huge = stored.scaled(&one, (usize::MAX, usize::MAX)).unwrap();
+            assert_eq!(huge.to_vec(), [0.5, 1.0, 1.5, 2.0], "{dtype:?}");
+        }
+    }
+
+    #[test]
+    fn scales_that_do_not_fit_are_none() {
+        let (stored, four) = (view(Dtype::I8, 3, 3, &[1; 9]), [0; 16]);
+        let grid = view(Dtype::F32, 2, 2, &four);
+        assert!(stored.scaled(&grid, (2, 2)).is_some());
+        for block in [(0, 2), (2, 0), (1, 2), (2, 1), (3, 3), (4, 4)] {
+            assert!(stored.scaled(&grid, block).is_none(), "{block:?}");
+        }
+        assert!(stored.scaled(&view(Dtype::F8E4m3, 2, 2, &four[..4]), (2, 2)).is_none());
+        let scaled = grid.scaled(&grid, (1, 1)).unwrap();
+        assert!(stored.scaled(&scaled, (2, 2)).is_none());
+    }
+
+    #[test]
+    fn a_row_of_bf16_is_exact_only_without_scales() {
+        let bytes = bf16::from_f32(1.5).to_le_bytes();
+        let (plain, mut row) = (view(Dtype::Bf16, 1, 1, &bytes), [bf16::ZERO]);
+        assert!(plain.bf16_row(0, &mut row).is_some() && row[0].to_f32() == 1.5);
+        assert!(plain.scaled(&plain, (1, 1)).unwrap().bf16_row(0, &mut row).is_none());
+        assert!(view(Dtype::F8E4m3, 1, 1, &[0]).bf16_row(0, &mut row).is_none());
     }
 }

@@ -1,10 +1,12 @@
 //! A checkpoint that has been looked at: its shape is known, its weights are not yet read.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::Result;
-use crate::checkpoint::{Source, Tensors, end_tokens};
+use crate::checkpoint::storage::refuse_beside;
+use crate::checkpoint::{Source, TensorRef, Tensors, end_tokens};
 use crate::model::spec::Spec;
 use crate::model::{Plan, config};
 use crate::tokenizer::Tokenizer;
@@ -34,6 +36,7 @@ impl Checkpoint {
         let source = Source::open(path)?;
         let config = source.read("config.json")?.ok_or_else(|| missing(&source, "config.json"))?;
         let spec = config::read(&config)?;
+        refuse_beside(&source)?;
         let end_tokens = end_tokens(&source, &spec)?.into();
         let parts = Parts { source, spec, end_tokens, tokenizer: OnceLock::new(), loading: Mutex::new(()) };
         Ok(Self(Arc::new(parts)))
@@ -57,13 +60,17 @@ impl Checkpoint {
         Tensors::open(&self.0.source)
     }
 
-    /// Finds every tensor that the spec implies, and reads none.
+    /// Finds every tensor that the spec implies, and reads none but scales. Returns how matrices are stored, each way
+    /// once, as in `BF16` or `F8_E4M3 with one scale for 128x128`.
     ///
     /// # Errors
     /// [`InvalidCheckpoint`](ErrorKind::InvalidCheckpoint) with all tensors that are missing, left over or of another
-    /// shape, or as [`Self::tensors`].
-    pub fn check(&self) -> Result<()> {
-        Plan::new(&self.0.spec).claim(self.tensors()?).map(|_| ())
+    /// shape, [`UnsupportedArchitecture`](ErrorKind::UnsupportedArchitecture) where they are stored in a form that is not
+    /// read, or as [`Self::tensors`].
+    pub fn check(&self) -> Result<BTreeSet<String>> {
+        let loads = Plan::new(&self.0.spec).claim(self.tensors()?)?;
+        let matrices = loads.iter().filter(|load| load.to.is_matrix()).flat_map(|load| &load.parts);
+        Ok(matrices.map(TensorRef::storage).collect())
     }
 
     /// Whether there is a tokenizer.

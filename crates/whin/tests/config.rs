@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
 
 use serde_json::{Value, json};
+use whin::checkpoint::Storage;
+use whin::checkpoint::storage::Fp8;
 use whin::model::rope::Scaling;
 use whin::model::spec::{Attention, FeedForward, Mixer};
 use whin::model::{Spec, config};
 use whin::{Error, ErrorKind};
-use whin_kernels::Activation;
+use whin_kernels::{Activation, Dtype};
 
 fn read(keys: Value) -> Result<Spec, Error> {
     let mut map = json!({ "model_type": "qwen3", "num_hidden_layers": 4 });
@@ -264,10 +266,142 @@ fn unknown_keys_are_refused_unless_they_are_off() {
 }
 
 #[test]
-fn quantised_weights_are_refused_by_the_name_of_their_method() {
-    let keys = json!({ "quantization_config": { "quant_method": "fp8", "weight_block_size": [128, 128] } });
-    refused(keys, &["quantization_config", "quantised by fp8", "original checkpoint"]);
-    accepted(json!({ "quantization_config": null }));
+fn fp8_is_read_with_the_keys_of_its_class() {
+    let storage = |config: Value| accepted(json!({ "quantization_config": config })).storage;
+    let usual = Fp8 { block: Some((128, 128)), ..Fp8::default() };
+    assert_eq!(storage(json!(null)), Storage::Unsaid);
+    assert_eq!(storage(json!({ "quant_method": "fp8" })), Storage::Fp8(usual));
+    // As DeepSeek-V3 and Qwen3 have it.
+    let released = json!({
+        "activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8", "weight_block_size": [128, 128],
+        "modules_to_not_convert": ["lm_head", "model.layers.0.input_layernorm"],
+    });
+    assert_eq!(storage(released), Storage::Fp8(Fp8 { dtype: Some(Dtype::F8E4m3), ..usual }));
+    // As `FineGrainedFP8Config` writes all of its keys.
+    let saved = json!({
+        "quant_method": "fp8", "modules_to_not_convert": null, "modules_to_convert": null,
+        "activation_scheme": "Static", "weight_block_size": null, "dequantize": false, "scale_fmt": "float",
+    });
+    assert_eq!(storage(saved), Storage::Fp8(Fp8 { block: None, static_activations: true, ..Fp8::default() }));
+    let odd = json!({
+        "quant_method": "fp8", "weight_block_size": [1, 16_777_216], "fmt": "float8_e5m2", "scale_fmt": "ue8m0",
+        "dequantize": true, "ignored_layers": [], "kv_cache_scheme": null,
+    });
+    let block = Some((1, 1 << 24));
+    assert_eq!(storage(odd), Storage::Fp8(Fp8 { block, dtype: Some(Dtype::F8E5m2), ..usual }));
+}
+
+#[test]
+fn every_key_of_fp8_is_checked() {
+    for (key, value) in [
+        ("weight_block_size", json!([0, 128])),
+        ("weight_block_size", json!([128, -1])),
+        ("weight_block_size", json!([128, 16_777_217])),
+        ("weight_block_size", json!([128, 1e300])),
+        ("weight_block_size", json!([128, 128.0])),
+        ("weight_block_size", json!([u64::MAX, u64::MAX])),
+        ("weight_block_size", json!([])),
+        ("weight_block_size", json!([128])),
+        ("weight_block_size", json!([128, 128, 128])),
+        ("weight_block_size", json!(["128", "128"])),
+        ("weight_block_size", json!(128)),
+        ("weight_block_size", json!("128x128")),
+        ("weight_block_size", json!({})),
+        ("fmt", json!("e3m4")),
+        ("fmt", json!(8)),
+        ("activation_scheme", json!("none")),
+        ("activation_scheme", json!(null)),
+        ("activation_scheme", json!(true)),
+        ("scale_fmt", json!("e8m0")),
+        ("scale_fmt", json!(1)),
+        ("dequantize", json!("no")),
+        ("modules_to_not_convert", json!("lm_head")),
+        ("modules_to_not_convert", json!([1])),
+        ("ignored_layers", json!({})),
+        ("modules_to_convert", json!(["a", null])),
+        ("kv_cache_scheme", json!({ "num_bits": 8 })),
+        ("smoothing", json!(0.5)),
+    ] {
+        let mut config = json!({ "quant_method": "fp8" });
+        config[key] = value.clone();
+        let found = format!("quantization_config.{key} is {value}; accepted:");
+        refused(json!({ "quantization_config": config }), &[&found]);
+    }
+    let both = json!({ "quant_method": "fp8", "weight_block_size": 1, "fmt": "x" });
+    let parts = ["hidden_act", "quantization_config.weight_block_size", "quantization_config.fmt"];
+    refused(json!({ "hidden_act": "xielu", "quantization_config": both }), &parts);
+    for value in [json!("fp8"), json!(8), json!([]), json!(true)] {
+        refused(json!({ "quantization_config": value }), &["quantization_config is", "an object or null"]);
+    }
+}
+
+#[test]
+fn other_methods_are_refused_by_name_with_the_remedy() {
+    for (quant_method, name) in [
+        ("gptq", "GPTQ"),
+        ("awq", "AWQ"),
+        ("compressed-tensors", "compressed-tensors"),
+        ("bitsandbytes", "bitsandbytes (8 bit)"),
+        ("aqlm", "AQLM"),
+        ("vptq", "VPTQ"),
+        ("quanto", "quanto"),
+        ("eetq", "EETQ"),
+        ("higgs", "HIGGS"),
+        ("hqq", "HQQ"),
+        ("fbgemm_fp8", "FBGEMM FP8"),
+        ("torchao", "torchao"),
+        ("gguf", "GGUF"),
+        ("bitnet", "BitNet"),
+        ("spqr", "SpQR"),
+        ("quark", "Quark"),
+        ("fp_quant", "FP-Quant"),
+        ("auto-round", "AutoRound"),
+        ("mxfp4", "MXFP4"),
+        ("mxfp8", "MXFP8"),
+        ("nvfp4", "NVFP4"),
+        ("modelopt", "ModelOpt"),
+        ("metal", "Metal"),
+        ("fouroversix", "Four Over Six"),
+        ("sinq", "SINQ"),
+        ("gemma", "Gemma's own method"),
+        ("never heard of", "an unknown method"),
+        ("FP8", "an unknown method"),
+        ("", "an unknown method"),
+    ] {
+        let config = json!({ "quant_method": quant_method, "bits": 4, "weight_block_size": [128, 128] });
+        let found = format!("quantization_config.quant_method is {quant_method:?}; accepted: fp8");
+        let parts = [
+            &found,
+            &format!("quantised by {name}, which is not read"),
+            "original checkpoint",
+            "--weights int8 or int4",
+        ];
+        refused(json!({ "quantization_config": config }), &parts.map(|part| part as &str));
+    }
+    for (config, name) in [
+        (json!({ "quant_method": "bitsandbytes", "load_in_4bit": true }), "bitsandbytes (4 bit)"),
+        (json!({ "load_in_8bit": true }), "bitsandbytes (8 bit)"),
+        (json!({ "load_in_4bit": true }), "bitsandbytes (4 bit)"),
+        (json!({ "group_size": 64, "bits": 4 }), "MLX"),
+        (json!({ "weight_block_size": [128, 128] }), "an unknown method"),
+        (json!({ "quant_method": null }), "an unknown method"),
+        (json!({ "quant_method": 8 }), "an unknown method"),
+        (json!({}), "an unknown method"),
+    ] {
+        let parts =
+            ["quantization_config.quant_method is", &format!("quantised by {name}"), "original checkpoint"];
+        refused(json!({ "quantization_config": config }), &parts);
+    }
+    let mlx = json!({ "group_size": 64, "bits": 4 });
+    refused(
+        json!({ "quantization": mlx }),
+        &["quantization is {", "quantised by MLX", "original checkpoint"],
+    );
+    refused(
+        json!({ "compression_config": { "quant_method": "compressed-tensors" } }),
+        &["compression_config is {", "compressed-tensors"],
+    );
+    accepted(json!({ "quantization": null, "compression_config": {} }));
     refused(json!({ "auto_map": { "AutoModelForCausalLM": "x.Y" } }), &["auto_map", "is not run"]);
 }
 

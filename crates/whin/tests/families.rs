@@ -66,7 +66,7 @@ fn goldens() -> Vec<Golden> {
         .filter(|path| path.join("golden.json").is_file())
         .collect();
     folders.sort();
-    assert!(folders.len() >= 43, "only {} checkpoints found", folders.len());
+    assert!(folders.len() >= 46, "only {} checkpoints found", folders.len());
     folders.iter().map(|folder| Golden::read(folder)).collect()
 }
 

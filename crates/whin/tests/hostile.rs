@@ -162,10 +162,15 @@ fn headers_that_are_long_or_deep_cost_no_more_than_their_bytes() {
 proptest! {
     /// Whatever stands in a file: an error, or tensors whose every byte can be looked at.
     #[test]
-    fn damaged_files_never_panic(edits in vec((0usize..400, any::<u8>()), 1..6), length in 0usize..400) {
-        let names: &[(&str, &str, &[u64], [u64; 2])] =
-            &[("a", "F32", &[2, 2], [0, 16]), ("b", "BF16", &[3], [16, 22]), ("c", "F64", &[0], [22, 22])];
-        let mut bytes = file(&header(names), &[1; 22]);
+    fn damaged_files_never_panic(edits in vec((0usize..500, any::<u8>()), 1..6), length in 0usize..400) {
+        let names: &[(&str, &str, &[u64], [u64; 2])] = &[
+            ("a", "F32", &[2, 2], [0, 16]),
+            ("b", "BF16", &[3], [16, 22]),
+            ("c", "F64", &[0], [22, 22]),
+            ("d", "I8", &[2, 3], [22, 28]),
+            ("d_scale", "F16", &[2, 1], [28, 32]),
+        ];
+        let mut bytes = file(&header(names), &[1; 32]);
         for (place, byte) in edits {
             let place = place % bytes.len();
             bytes[place] = byte;
@@ -475,7 +480,7 @@ fn tensors_that_do_not_fit_the_config_are_all_named() {
 
 #[test]
 fn types_that_cannot_be_read_are_named() {
-    for dtype in ["F8_E4M3", "I8", "U8"] {
+    for dtype in ["F8_E4M3FNUZ", "F8_E8M0", "U8"] {
         let error = model(json!({}), |name, shape| match name.ends_with("down_proj.weight") {
             true => Some((name.to_owned(), dtype, shape.to_vec())),
             false => unchanged(name, shape),

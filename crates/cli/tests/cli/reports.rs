@@ -77,6 +77,7 @@ fn a_checkpoint_is_described() {
         ("tokenizer", json!(false)),
         ("context", json!(256)),
         ("cache_bytes", json!(2 * 2 * 2 * 16 * 2 * 256)),
+        ("stored", json!(["BF16"])),
     ] {
         assert_eq!(found[key], value, "{key}");
     }
@@ -84,6 +85,16 @@ fn a_checkpoint_is_described() {
     assert_eq!(shorter["cache_bytes"], 2 * 2 * 2 * 16 * 2 * 128);
     let exact = process::json(["inspect", folder.path(), "--kv", "f32"]);
     assert_eq!(exact["cache_bytes"], 2 * 2 * 2 * 16 * 4 * 256);
+}
+
+#[test]
+fn how_weights_are_stored_is_told_where_they_are_no_plain_floats() {
+    assert!(!whin(["inspect"]).succeeded().stdout.contains("\nstored "));
+    let folder = Folder::fixture("stored-fp8-blocks");
+    let shown = whin(["inspect", folder.path()]).succeeded().stdout;
+    assert!(shown.contains("\nstored       BF16, F8_E4M3 with one scale for 128x128\n"), "{shown}");
+    let found = process::json(["inspect", folder.path()]);
+    assert_eq!(found["stored"], json!(["BF16", "F8_E4M3 with one scale for 128x128"]));
 }
 
 #[test]
@@ -114,6 +125,13 @@ fn warnings_reach_the_user() {
     add_head(1);
     let outcome = whin(run).succeeded();
     let warning = "warning: lm_head.weight differs from the embedding, but config.json ties the two";
+    assert_eq!(outcome.stderr.lines().filter(|line| line.starts_with(warning)).count(), 1, "{outcome:?}");
+    assert_eq!(outcome.json()["token_ids"], clean.json()["token_ids"]);
+
+    let folder = Folder::fixture("base");
+    folder.config(&[("quantization_config", json!({ "quant_method": "fp8" }))]);
+    let outcome = whin(["run", "-m", folder.path(), "--prompt-ids", IDS, "-n", "4", "--json"]).succeeded();
+    let warning = "warning: config.json holds a quantization_config, but no weight is quantised";
     assert_eq!(outcome.stderr.lines().filter(|line| line.starts_with(warning)).count(), 1, "{outcome:?}");
     assert_eq!(outcome.json()["token_ids"], clean.json()["token_ids"]);
 }

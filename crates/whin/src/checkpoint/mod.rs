@@ -4,7 +4,9 @@ pub mod eos;
 mod header;
 pub mod safetensors;
 pub mod source;
+pub mod storage;
 
 pub use eos::end_tokens;
 pub use safetensors::{TensorRef, Tensors};
 pub use source::Source;
+pub use storage::Storage;

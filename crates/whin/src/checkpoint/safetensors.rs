@@ -1,5 +1,7 @@
 //! The tensors of a checkpoint, in one file or many. Gives each to whoever claims it, once. Knows no model.
 
+mod scales;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +13,9 @@ use whin_kernels::{Dtype, Tensor};
 
 use super::header::{self, Entry, LONGEST_NAME, MOST_TENSORS};
 use super::source::Source;
+use super::storage::{Storage, refuse_foreign};
 use crate::{Error, ErrorKind, Result};
+use scales::Scales;
 
 const INDEX: &str = "model.safetensors.index.json";
 const SINGLE: &str = "model.safetensors";
@@ -35,6 +39,7 @@ pub struct Tensors {
     claimed: HashSet<String>,
     problems: Vec<String>,
     unsupported: Vec<String>,
+    storage: Storage,
 }
 
 #[derive(Clone, Debug)]
@@ -100,8 +105,17 @@ impl Tensors {
         if !absent.is_empty() {
             return Err(invalid(listed("the index and the files do not fit", &absent)));
         }
-        let (claimed, problems, unsupported) = Default::default();
-        Ok(Self { tensors, files, claimed, problems, unsupported })
+        let (claimed, problems, unsupported, storage) = Default::default();
+        Ok(Self { tensors, files, claimed, problems, unsupported, storage })
+    }
+
+    /// Hears how the checkpoint says that its matrices are stored, before the first claim.
+    ///
+    /// # Errors
+    /// `unsupported_architecture` where the names of the tensors show that they are quantised in another form.
+    pub fn stored_as(&mut self, storage: Storage) -> Result<()> {
+        self.storage = storage;
+        refuse_foreign(self.names())
     }
 
     /// The names of the files that hold them.
@@ -115,45 +129,76 @@ impl Tensors {
     }
 
     /// The names of all tensors, sorted.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Takes the tensor `name` of rank one or two. None, with a problem noted for [`Self::finish`], where it is
-    /// missing, has been claimed before, or has another shape or a type that cannot be read.
+    /// Takes the tensor `name` of rank one or two, with its scales where its type needs them. None, with a problem noted
+    /// for [`Self::finish`], where it is missing, has been claimed before, or has another shape or a type that cannot be
+    /// read, or where its scales are missing or wrong.
     pub fn claim(&mut self, name: &str, shape: &[usize]) -> Option<TensorRef> {
         let Some(place) = self.tensors.get(name) else {
             self.problems.push(format!("tensor {name:?} is missing from {}", self.files_shown()));
             return None;
         };
-        let (file, entry) = (&place.file.name, &place.entry);
+        let file = &place.file.name;
         if !self.claimed.insert(name.to_owned()) {
             self.problems.push(format!("tensor {name:?} in {file} is asked for twice"));
             return None;
         }
+        let place = place.clone();
+        let scales = self.take_scales(&place);
+        let (file, entry) = (&place.file.name, &place.entry);
         if entry.shape != shape {
             let found = &entry.shape;
             self.problems.push(format!("tensor {name:?} in {file}: expected {shape:?}, found {found:?}"));
             return None;
         }
-        let tensor = TensorRef::new(place);
-        if tensor.is_none() {
-            self.unsupported.push(format!(
-                "tensor {name:?} in {file} is stored as {}, which cannot be read yet; accepted: BF16, F16, F32, F64",
-                entry.dtype
-            ));
+        match self.with_scales(&place, &scales) {
+            Ok(tensor) => Some(tensor),
+            Err(Fault::Unsupported(problem)) => {
+                self.unsupported.push(problem);
+                None
+            }
+            Err(Fault::Invalid(problem)) => {
+                self.problems.push(problem);
+                None
+            }
         }
-        tensor
     }
 
     /// Takes the tensor `name` whatever its shape, as one that may be there but is not needed. None where it is not
     /// there, has been claimed before, or cannot be read.
     pub fn take(&mut self, name: &str) -> Option<TensorRef> {
-        let place = self.tensors.get(name)?;
+        let place = self.tensors.get(name)?.clone();
         if !self.claimed.insert(name.to_owned()) {
             return None;
         }
-        TensorRef::new(place)
+        let scales = self.take_scales(&place);
+        self.with_scales(&place, &scales).ok()
+    }
+
+    /// The tensor at `place`, with its scales where its type needs them, out of those that were found for it.
+    fn with_scales(&self, place: &Place, scales: &[Place]) -> Result<TensorRef, Fault> {
+        let (name, file, stored) = (&place.entry.name, &place.file.name, place.entry.dtype);
+        let unsupported = || {
+            Fault::Unsupported(format!(
+                "tensor {name:?} in {file} is stored as {stored}, which cannot be read yet; accepted: BF16, F16, F32, \
+                 F64, and with scales F8_E4M3, F8_E5M2, I8"
+            ))
+        };
+        let mut tensor = TensorRef::new(place).ok_or_else(unsupported)?;
+        if tensor.dtype.needs_scale() {
+            if let Some(what) = self.storage.contradiction(tensor.dtype) {
+                return Err(Fault::Invalid(format!(
+                    "tensor {name:?} in {file} is stored as {stored}, which contradicts {what} in the \
+                     quantization_config of config.json; get both again from the same place"
+                )));
+            }
+            let scales = self.scales(place, tensor.shape(), scales).map_err(Fault::Invalid)?;
+            tensor.scales = Some(scales);
+        }
+        Ok(tensor)
     }
 
     /// Notes a problem to be told by [`Self::finish`].
@@ -167,14 +212,10 @@ impl Tensors {
     /// `invalid_checkpoint` with every problem of the claims and every tensor that nobody claimed;
     /// `unsupported_architecture` where the only problem is how tensors are stored.
     pub fn finish(mut self, ignorable: fn(&str) -> bool) -> Result<()> {
-        let left = self.tensors.iter().filter(|(name, _)| !self.claimed.contains(*name) && !ignorable(name));
-        let left = left.map(|(name, place)| {
-            format!(
-                "tensor {name:?} in {} is no part of the model that config.json describes",
-                place.file.name
-            )
+        let left = self.tensors.iter().filter(|(name, _)| {
+            !self.claimed.contains(*name) && !ignorable(name) && !self.is_activation_scale(name)
         });
-        let left: Vec<String> = left.collect();
+        let left: Vec<String> = left.map(|(name, place)| self.left_over(name, place)).collect();
         if self.problems.is_empty() && left.is_empty() && self.unsupported.is_empty() {
             return Ok(());
         }
@@ -197,6 +238,27 @@ impl Tensors {
     }
 }
 
+/// Why a tensor cannot be had.
+enum Fault {
+    /// Its type is none that is read.
+    Unsupported(String),
+    /// Something is missing, or contradicts something else.
+    Invalid(String),
+}
+
+fn dtype_of(name: &str) -> Option<Dtype> {
+    Some(match name {
+        "BF16" => Dtype::Bf16,
+        "F16" => Dtype::F16,
+        "F32" => Dtype::F32,
+        "F64" => Dtype::F64,
+        "F8_E4M3" => Dtype::F8E4m3,
+        "F8_E5M2" => Dtype::F8E5m2,
+        "I8" => Dtype::I8,
+        _ => return None,
+    })
+}
+
 /// A claimed tensor. Its bytes stay in the file until they are looked at.
 #[derive(Clone, Debug)]
 pub struct TensorRef {
@@ -204,24 +266,19 @@ pub struct TensorRef {
     dtype: Dtype,
     rows: usize,
     cols: usize,
+    scales: Option<Scales>,
 }
 
 impl TensorRef {
-    /// None where the type or the rank cannot be viewed.
+    /// The tensor without its scales; none where the type or the rank cannot be viewed.
     fn new(place: &Place) -> Option<Self> {
-        let dtype = match place.entry.dtype {
-            "BF16" => Dtype::Bf16,
-            "F16" => Dtype::F16,
-            "F32" => Dtype::F32,
-            "F64" => Dtype::F64,
-            _ => return None,
-        };
+        let dtype = dtype_of(place.entry.dtype)?;
         let (rows, cols) = match place.entry.shape[..] {
             [cols] => (1, cols),
             [rows, cols] => (rows, cols),
             _ => return None,
         };
-        Some(Self { place: place.clone(), dtype, rows, cols })
+        Some(Self { place: place.clone(), dtype, rows, cols, scales: None })
     }
 
     /// The name in the file.
@@ -239,20 +296,37 @@ impl TensorRef {
         (self.rows, self.cols)
     }
 
-    /// The numbers, (rows, cols); a vector has one row.
+    /// How the file stores the numbers, for people: `BF16`, or `F8_E4M3 with one scale for 128x128`.
+    pub fn storage(&self) -> String {
+        let dtype = self.place.entry.dtype;
+        let with = |scales: &Scales| format!("{dtype} with {}", scales.describe());
+        self.scales.as_ref().map_or_else(|| dtype.to_owned(), with)
+    }
+
+    /// The numbers, scaled, (rows, cols); a vector has one row.
     pub fn view(&self) -> Tensor<'_> {
         let tensor = Tensor::new(self.dtype, self.rows, self.cols, self.place.bytes());
-        tensor.expect("the header was checked: the bytes are those of the shape")
+        let tensor = tensor.expect("the header was checked: the bytes are those of the shape");
+        let Some(scales) = &self.scales else { return tensor };
+        let (scales, block) = scales.view();
+        tensor.scaled(&scales, block).expect("scales were claimed with the shape of the blocks")
     }
 
     /// Gives the memory behind the bytes back to the system; looking at them again fetches them from the file.
     pub fn release(&self) {
-        self.place.file.bytes.release(self.place.entry.start..self.place.entry.end);
+        self.place.release();
+        if let Some(scales) = &self.scales {
+            scales.release();
+        }
     }
 
-    /// Whether `other` has the same type, shape and bytes. Leaves neither in memory.
+    /// Whether `other` has the same type, shape, bytes and scales. Leaves neither in memory.
     pub fn same_bytes(&self, other: &Self) -> bool {
-        let same = self.place.same(&other.place);
+        let scales = match (&self.scales, &other.scales) {
+            (Some(scales), Some(others)) => scales.same(others),
+            (scales, others) => scales.is_none() && others.is_none(),
+        };
+        let same = scales && self.place.same(&other.place);
         self.release();
         other.release();
         same
@@ -262,6 +336,10 @@ impl TensorRef {
 impl Place {
     fn bytes(&self) -> &[u8] {
         &self.file.bytes[self.entry.start..self.entry.end]
+    }
+
+    fn release(&self) {
+        self.file.bytes.release(self.entry.start..self.entry.end);
     }
 
     fn same(&self, other: &Self) -> bool {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::spec::{FeedForward, Mixer, Spec};
 use crate::Result;
+use crate::checkpoint::Storage;
 use crate::checkpoint::safetensors::{TensorRef, Tensors};
 
 const EMBEDDING: &str = "model.embed_tokens.weight";
@@ -85,6 +86,8 @@ pub struct Plan {
     pub weights: Vec<(Destination, Vec<Part>)>,
     /// Whether the head is the embedding.
     pub tied: bool,
+    /// How the checkpoint says that the matrices are stored.
+    pub storage: Storage,
 }
 
 /// A weight with the tensors found for it.
@@ -99,7 +102,7 @@ pub struct Load {
 impl Plan {
     /// The weights that `spec` needs.
     pub fn new(spec: &Spec) -> Self {
-        let mut plan = Self { weights: Vec::new(), tied: spec.tied };
+        let mut plan = Self { weights: Vec::new(), tied: spec.tied, storage: spec.storage };
         plan.one(Destination::Embedding, EMBEDDING, &[spec.vocab, spec.width]);
         for layer in 0..spec.layers.len() {
             plan.attention(spec, layer);
@@ -166,8 +169,10 @@ impl Plan {
     ///
     /// # Errors
     /// `invalid_checkpoint` with all tensors that are missing, left over, or of another shape or type;
-    /// `unsupported_architecture` where only types are at fault.
+    /// `unsupported_architecture` where only types are at fault, or names show that the tensors are quantised in a form
+    /// that is not read.
     pub fn claim(&self, mut tensors: Tensors) -> Result<Vec<Load>> {
+        tensors.stored_as(self.storage)?;
         // The base class saves its tensors without the name of the field that holds it.
         let bare = EMBEDDING.trim_start_matches("model.");
         let is_base = !tensors.contains(EMBEDDING) && tensors.contains(bare);
@@ -194,6 +199,13 @@ impl Plan {
         {
             tracing::warn!(
                 "{HEAD} differs from the embedding, but config.json ties the two: the embedding is used for both"
+            );
+        }
+        // As in transformers, which multiplies matrices of more than a byte a number as they are.
+        let mut parts = loads.iter().flat_map(|load| &load.parts);
+        if self.storage != Storage::Unsaid && !parts.any(|part| part.dtype().needs_scale()) {
+            tracing::warn!(
+                "config.json holds a quantization_config, but no weight is quantised: they are used as they stand"
             );
         }
         Ok(loads)

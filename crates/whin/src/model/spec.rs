@@ -4,6 +4,7 @@ use whin_kernels::{Activation, CacheShape, KvKind};
 
 use super::forms::Weights;
 use super::rope::Rope;
+use crate::checkpoint::Storage;
 
 /// A decoder-only transformer: token embedding, layers one after the other, final norm, output head.
 ///
@@ -30,6 +31,8 @@ pub struct Spec {
     pub eos: Vec<u32>,
     /// The token that starts a text, as `config.json` names it.
     pub bos: Option<u32>,
+    /// How the files hold the matrices, as far as `config.json` says it. Changes nothing about what is computed.
+    pub storage: Storage,
 }
 
 /// One layer: `x += mixer(norm(x))`, then `x += feed_forward(norm(x))`.

@@ -1,11 +1,13 @@
 //! The families of models that can be run. A new one is a reader of its config and a row in the table.
 
+mod quantization;
 mod qwen3;
 
 use serde_json::Value;
 
 use super::config::Fields;
 use super::spec::Spec;
+use crate::checkpoint::Storage;
 
 /// How a family is recognised and read.
 struct Family {
@@ -144,25 +146,15 @@ const GENERATION: &[&str] = &[
 ];
 
 /// Checks the keys that mean the same in every family: those of storage, of remote code and of quantised weights.
-fn read_common(config: &mut Fields<'_>) {
+fn read_common(config: &mut Fields<'_>) -> Storage {
     for key in ["dtype", "torch_dtype"] {
         // The tensors say themselves how they are stored, so only what is no name of a type is refused.
         if !matches!(config.get(key), None | Some(Value::Null | Value::String(_))) {
             config.refuse(key, "the name of a type, such as \"bfloat16\"");
         }
     }
-    match config.get("quantization_config") {
-        None | Some(Value::Null) => {}
-        Some(value) => {
-            let method = value.get("quant_method").and_then(Value::as_str).unwrap_or("an unnamed method");
-            let remedy = format!(
-                "none, but these weights are quantised by {method}; \
-                 use the original checkpoint with bf16, f16 or f32 weights: whin quantises it at load"
-            );
-            config.refuse("quantization_config", &remedy);
-        }
-    }
     if !matches!(config.get("auto_map"), None | Some(Value::Null)) {
         config.refuse("auto_map", "none, since code that comes with a checkpoint is not run");
     }
+    quantization::read(config)
 }

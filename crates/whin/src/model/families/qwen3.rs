@@ -20,7 +20,7 @@ const SLIDING: &str = "sliding_attention";
 
 /// Reads the config, noting problems in it.
 pub(super) fn read(config: &mut Fields<'_>) -> Spec {
-    super::read_common(config);
+    let storage = super::read_common(config);
     let vocab = config.integer("vocab_size", 151_936, 1, VOCAB);
     let width = config.integer("hidden_size", 4096, 1, SIZE);
     let max_positions = config.integer("max_position_embeddings", 32_768, 1, POSITIONS);
@@ -59,6 +59,7 @@ pub(super) fn read(config: &mut Fields<'_>) -> Spec {
         layers: windows.iter().map(layer).collect(),
         eos: config.tokens("eos_token_id", vocab),
         bos: config.tokens("bos_token_id", vocab).first().copied(),
+        storage,
     }
 }
 
