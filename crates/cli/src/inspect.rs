@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use serde_json::json;
-use whin::memory::size;
-use whin::{Checkpoint, Weights};
+use serde_json::{Value, json};
+use whin::memory::{available, size};
+use whin::{Checkpoint, Needs, Options, Weights};
 
 use crate::model::{KvArgs, ModelArgs, invalid};
 use crate::out;
@@ -23,6 +23,9 @@ pub struct Args {
     /// Count the memory of the key-value cache for a text of this many tokens [default: the model's window]
     #[arg(long, value_name = "N")]
     context: Option<usize>,
+    /// Count the rows of steps with this many prompt tokens
+    #[arg(long, default_value_t = Options::default().prefill_chunk, value_name = "N", hide_short_help = true)]
+    prefill_chunk: usize,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -43,9 +46,21 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             invalid(format!("context {context}: the model can do 1 to {}", spec.max_positions)).into()
         );
     }
-    let per_position = spec.cache_shape(args.kv.kind()).bytes_per_position() as u64;
-    let cache = per_position.saturating_mul(context as u64);
+    let options = |weights| Options {
+        weights,
+        kv: args.kv.kind(),
+        context: Some(context),
+        prefill_chunk: args.prefill_chunk,
+        ..Options::default()
+    };
+    let needs = |weights| Needs::new(spec, &options(weights));
+    let rest = needs(Weights::Int8); // all but the weights is the same for all
+    let available = available();
     if args.json {
+        let by_form = |bytes: &dyn Fn(Weights) -> u64| {
+            let named = Weights::ALL.map(|weights| (weights.name().to_owned(), bytes(weights).into()));
+            Value::Object(named.into_iter().collect())
+        };
         out::json(&json!({
             "runs": true,
             "family": spec.family,
@@ -58,13 +73,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             "end_tokens": *checkpoint.end_tokens(),
             "tokenizer": checkpoint.has_tokenizer(),
             "stored": stored,
-            "weight_bytes": Weights::ALL
-                .map(|weights| (weights.name(), spec.weight_bytes(weights)))
-                .into_iter()
-                .collect::<std::collections::BTreeMap<_, _>>(),
+            "weight_bytes": by_form(&|weights| needs(weights).weights),
             "context": context,
-            "cache_bytes": cache,
+            "cache_bytes": rest.cache(context),
             "kv": args.kv.kind().name(),
+            "scratch_bytes": rest.scratch,
+            "total_bytes": by_form(&|weights| needs(weights).total(context)),
+            "available_bytes": available,
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -74,13 +89,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let stored: Vec<String> = stored.into_iter().collect();
     let is_quantised = stored.iter().any(|way| way.contains("scale"));
     let stored = if is_quantised { format!("stored       {}\n", stored.join(", ")) } else { String::new() };
-    let mut weights = Weights::ALL.map(|form| format!("{} {}", form.name(), size(spec.weight_bytes(form))));
-    weights.reverse();
-    let weights = weights.join(", ");
+    let sizes = |bytes: &dyn Fn(Weights) -> u64| {
+        let mut sizes = Weights::ALL.map(|form| format!("{} {}", form.name(), size(bytes(form))));
+        sizes.reverse();
+        sizes.join(", ")
+    };
+    let free = available.map_or(String::new(), |free| format!("; {} are free", size(free)));
     out::text(&format!(
         "family       {}\nparameters   {:.1} million\nshape        {} layers, width {}, vocabulary {}, {head}\nwindow       \
-         {} tokens\nend tokens   {:?}\ntokenizer    {tokenizer}\n{stored}weights      {weights}\ncache        {} \
-         {} for {context} tokens\nruns         yes\n",
+         {} tokens\nend tokens   {:?}\ntokenizer    {tokenizer}\n{stored}weights      {}\ncache        {} \
+         {} for {context} tokens\nrows         {}\nin all       {}{free}\nruns         yes\n",
         spec.family,
         spec.parameters() as f64 / 1e6,
         spec.layers.len(),
@@ -88,8 +106,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         spec.vocab,
         spec.max_positions,
         checkpoint.end_tokens(),
+        sizes(&|weights| needs(weights).weights),
         args.kv.kind().name(),
-        size(cache),
+        size(rest.cache(context)),
+        size(rest.scratch),
+        sizes(&|weights| needs(weights).total(context)),
     ))?;
     Ok(ExitCode::SUCCESS)
 }

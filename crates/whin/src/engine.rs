@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
 
 use whin_kernels::KvKind;
 
@@ -68,6 +69,7 @@ pub struct Engine {
     weights: Weights,
     kv: KvKind,
     origin: Arc<Origin>,
+    worker: Arc<JoinHandle<()>>,
 }
 
 impl Engine {
@@ -92,7 +94,8 @@ impl Engine {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
         let started = std::time::Instant::now();
-        let Launched { jobs, device, window, origin } = launch::launch(checkpoint, options, progress)?;
+        let Launched { jobs, worker, device, window, origin } =
+            launch::launch(checkpoint, options, progress)?;
         Ok(Self {
             checkpoint: checkpoint.clone(),
             jobs,
@@ -102,6 +105,7 @@ impl Engine {
             weights: options.weights,
             kv: options.kv,
             origin: Arc::new(origin),
+            worker: Arc::new(worker),
         })
     }
 
@@ -147,6 +151,18 @@ impl Engine {
     /// Whether the weights came out of the load cache.
     pub fn is_from_cache(&self) -> bool {
         self.origin.is_cache
+    }
+
+    /// Whether this is a clone of `other`, or `other` of this.
+    pub fn shares_weights_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.worker, &other.worker)
+    }
+
+    /// Drops this, and gives a way to ask whether its weights are gone: they stay while clones or requests use them.
+    pub(crate) fn end(self) -> impl Fn() -> bool {
+        let worker = self.worker.clone();
+        drop(self);
+        move || worker.is_finished()
     }
 
     /// How long loading took.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
 
 use whin_kernels::Backend;
 use whin_kernels::cpu::{Cpu, Isa};
@@ -26,6 +27,8 @@ const MAX_THREADS: usize = 1024;
 pub(crate) struct Launched {
     /// Where requests go. Without senders the worker ends after the last of them.
     pub jobs: Sender<Job>,
+    /// The thread that owns the weights.
+    pub worker: JoinHandle<()>,
     /// The device, for people.
     pub device: String,
     /// The longest text.
@@ -170,11 +173,11 @@ impl WithBackend for Launch<'_, '_> {
         };
         let worker = Worker::new(backend, spec.clone(), model, step_rows(spec, options), options.kv)?;
         let (jobs, receiver) = channel();
-        std::thread::Builder::new()
+        let worker = std::thread::Builder::new()
             .name("whin-worker".to_owned())
             .spawn(move || worker.serve(&receiver))
             .map_err(|error| Error::new(ErrorKind::Io, "cannot start the worker thread").caused_by(error))?;
-        Ok(Launched { jobs, device, window, origin })
+        Ok(Launched { jobs, worker, device, window, origin })
     }
 }
 

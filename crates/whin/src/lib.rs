@@ -30,6 +30,7 @@ pub mod stop;
 
 mod launch;
 mod opened;
+mod resident;
 
 #[doc(hidden)]
 pub mod checkpoint;
@@ -51,5 +52,6 @@ pub use launch::Prepared;
 pub use model::Weights;
 pub use opened::Checkpoint;
 pub use request::{Canceller, Completion, FinishReason, Generation, Prompt, Request, Score, Token};
+pub use resident::Engines;
 pub use sample::{Logprobs, Sampling};
 pub use whin_kernels::KvKind;

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 pub(crate) use cell::{Cell, Keeper, Kept};
 pub use places::{Cached, list, remove, user_folder};
 pub(crate) use reader::Packed;
+pub(crate) use sources::Sources;
 
 /// Rises whenever the same checkpoint would be packed into other numbers. Tests pin what this version makes.
 pub(crate) const QUANTISER: u32 = 1;
