@@ -39,6 +39,7 @@ mod device;
 mod error;
 pub mod memory;
 
+pub use checkpoint::Download;
 pub use device::{Device, DeviceInfo, available_threads, devices, instruction_sets, peak_flops};
 pub use engine::{Engine, Options};
 pub use error::{Error, ErrorKind, Result};

@@ -5,6 +5,8 @@
 mod bench;
 mod checkpoints;
 mod failures;
+mod hub;
+mod hub_server;
 mod interrupt;
 mod output;
 mod process;

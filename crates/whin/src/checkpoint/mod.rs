@@ -2,9 +2,11 @@
 
 pub mod eos;
 mod header;
+pub mod hub;
 pub mod safetensors;
 pub mod source;
 
 pub use eos::end_tokens;
+pub use hub::Download;
 pub use safetensors::{TensorRef, Tensors};
 pub use source::Source;
