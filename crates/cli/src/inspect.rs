@@ -5,16 +5,16 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde_json::{Value, json};
 use whin::memory::{available, size};
-use whin::{Checkpoint, Needs, Options, Weights};
+use whin::{Needs, Options, Weights};
 
-use crate::model::{KvArgs, ModelArgs, invalid};
+use crate::model::{KvArgs, ModelArgs, invalid, open};
 use crate::out;
 
 /// Says what a checkpoint is, whether it runs here, and how much memory it will need
 #[derive(clap::Args)]
 pub struct Args {
-    /// Folder of the checkpoint; without it, the built-in demo model
-    #[arg(value_name = "FOLDER")]
+    /// Folder of the checkpoint, or its name on the Hugging Face hub; without it, the built-in demo model
+    #[arg(value_name = "FOLDER|NAME")]
     folder: Option<std::path::PathBuf>,
     #[command(flatten)]
     model: ModelArgs,
@@ -35,7 +35,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let checkpoint = match (&args.folder, &args.model.model) {
         (Some(_), Some(_)) => return Err(invalid("the checkpoint is given twice: leave --model away").into()),
-        (Some(folder), None) => Checkpoint::open(Some(folder))?,
+        (Some(folder), None) => open(Some(folder))?,
         (None, _) => args.model.open()?,
     };
     let stored = checkpoint.check()?;

@@ -1,26 +1,73 @@
 //! Options that every command with a model shares, and what they lead to.
 
 use std::io::{IsTerminal, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use whin::{CacheMode, Checkpoint, Device, Engine, Error, ErrorKind, KvKind, Options, Prompt};
+use whin::memory::size;
+use whin::{CacheMode, Checkpoint, Device, Download, Engine, Error, ErrorKind, KvKind, Options, Prompt};
+
+use crate::out;
 
 /// Which checkpoint.
 #[derive(Args)]
 pub struct ModelArgs {
-    /// Folder of a checkpoint (config.json, *.safetensors, tokenizer.json); without it, the built-in demo model
-    #[arg(short, long, value_name = "FOLDER")]
+    /// Folder of a checkpoint (config.json, *.safetensors, tokenizer.json), or its name on the Hugging Face hub
+    /// (owner/name, owner/name@revision), which is downloaded once; without it, the built-in demo model
+    #[arg(short, long, value_name = "FOLDER|NAME")]
     pub model: Option<PathBuf>,
 }
 
 impl ModelArgs {
     /// Reads the shape of the checkpoint.
     pub fn open(&self) -> Result<Checkpoint> {
-        Ok(Checkpoint::open(self.model.as_deref())?)
+        open(self.model.as_deref())
     }
+}
+
+/// Reads the shape of the checkpoint at `path`, and shows what is downloaded for it.
+pub fn open(path: Option<&Path>) -> Result<Checkpoint> {
+    let mut shown = Downloads::default();
+    let checkpoint = Checkpoint::open_with(path, &mut |download| shown.hear(download));
+    if let Some(bar) = shown.bar {
+        bar.finish_and_clear();
+    }
+    Ok(checkpoint?)
+}
+
+/// Downloads, as stderr shows them: a bar to a person, one line a file to anything else.
+#[derive(Default)]
+struct Downloads {
+    file: String,
+    bar: Option<ProgressBar>,
+}
+
+impl Downloads {
+    fn hear(&mut self, download: Download<'_>) {
+        let Download { file, done, total } = download;
+        if self.file != file {
+            file.clone_into(&mut self.file);
+            if std::io::stderr().is_terminal() {
+                let bar = self.bar.get_or_insert_with(download_bar);
+                bar.reset();
+                bar.set_length(total);
+                bar.set_message(file.to_owned());
+            } else {
+                out::note(&format!("downloading {file}, {}", size(total)));
+            }
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+        }
+    }
+}
+
+fn download_bar() -> ProgressBar {
+    let form = "{msg} {bar:30} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta}";
+    let style = ProgressStyle::with_template(form);
+    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// How to run it.

@@ -73,7 +73,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Loads the checkpoint in a folder, or the built-in demo model where `path` is none.
+    /// Loads the checkpoint at `path`, as [`Checkpoint::open`] finds it.
     ///
     /// # Errors
     /// [`CheckpointNotFound`](ErrorKind::CheckpointNotFound), [`InvalidCheckpoint`](ErrorKind::InvalidCheckpoint),

@@ -26,7 +26,7 @@ pub enum ErrorKind {
     OutOfMemory,
     /// The caller gave up.
     Cancelled,
-    /// The operating system refused to read or write a file.
+    /// The operating system refused to read or write a file, or a server could not be reached.
     Io,
 }
 

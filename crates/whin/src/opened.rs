@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::Result;
 use crate::checkpoint::storage::refuse_beside;
-use crate::checkpoint::{Source, TensorRef, Tensors, end_tokens};
+use crate::checkpoint::{Download, Source, TensorRef, Tensors, end_tokens};
 use crate::model::spec::Spec;
 use crate::model::{Plan, config};
 use crate::tokenizer::Tokenizer;
@@ -25,15 +25,26 @@ struct Parts {
 }
 
 impl Checkpoint {
+    /// [`Self::open_with`] without a listener.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(path: Option<&Path>) -> Result<Self> {
+        Self::open_with(path, &mut |_| ())
+    }
+
     /// Opens a folder, or the built-in demo model where `path` is none, and reads its `config.json` and its
-    /// end tokens.
+    /// end tokens. Where there is no such folder, `path` may be a name on the Hugging Face hub: `owner/name`, or
+    /// `owner/name@revision`. It is looked up in the cache of Hugging Face, else downloaded into it, of which `progress`
+    /// hears; the variables `HF_HOME`, `HF_HUB_CACHE`, `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_OFFLINE` and
+    /// `HF_HUB_DOWNLOAD_TIMEOUT` mean what they mean elsewhere.
     ///
     /// # Errors
     /// [`CheckpointNotFound`](ErrorKind::CheckpointNotFound), [`InvalidCheckpoint`](ErrorKind::InvalidCheckpoint),
-    /// [`UnsupportedArchitecture`](ErrorKind::UnsupportedArchitecture) with every reason, or
-    /// [`Io`](ErrorKind::Io).
-    pub fn open(path: Option<&Path>) -> Result<Self> {
-        let source = Source::open(path)?;
+    /// [`UnsupportedArchitecture`](ErrorKind::UnsupportedArchitecture) with every reason,
+    /// [`InvalidArguments`](ErrorKind::InvalidArguments) for such a variable, or [`Io`](ErrorKind::Io).
+    pub fn open_with(path: Option<&Path>, progress: &mut dyn FnMut(Download<'_>)) -> Result<Self> {
+        let source = Source::open_with(path, progress)?;
         let config = source.read("config.json")?.ok_or_else(|| missing(&source, "config.json"))?;
         let spec = config::read(&config)?;
         refuse_beside(&source)?;

@@ -27,7 +27,6 @@ fn places_without_a_checkpoint() {
         refused([command, "-m", missing, "x"], "checkpoint_not_found", &[missing, "give the folder"]);
         refused([command, "-m", file, "x"], "checkpoint_not_found", &[file, "is a file"]);
     }
-    refused(["inspect", "Qwen/Qwen3-0.6B"], "checkpoint_not_found", &["hf download Qwen/Qwen3-0.6B"]);
     let without = Folder::fixture("base");
     without.remove("config.json");
     broken(&without, "invalid_checkpoint", &["config.json"]);

@@ -6,6 +6,8 @@ mod bench;
 mod cache;
 mod checkpoints;
 mod failures;
+mod hub;
+mod hub_server;
 mod interrupt;
 mod output;
 mod process;

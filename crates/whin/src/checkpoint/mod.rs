@@ -2,11 +2,13 @@
 
 pub mod eos;
 mod header;
+pub mod hub;
 pub mod safetensors;
 pub mod source;
 pub mod storage;
 
 pub use eos::end_tokens;
+pub use hub::Download;
 pub use safetensors::{TensorRef, Tensors};
 pub use source::Source;
 pub use storage::Storage;

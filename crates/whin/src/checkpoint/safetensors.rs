@@ -17,8 +17,10 @@ use super::storage::{Storage, refuse_foreign};
 use crate::{Error, ErrorKind, Result};
 use scales::Scales;
 
-const INDEX: &str = "model.safetensors.index.json";
-const SINGLE: &str = "model.safetensors";
+/// Says which file holds which tensor.
+pub(super) const INDEX: &str = "model.safetensors.index.json";
+/// Holds all tensors where there is no index.
+pub(super) const SINGLE: &str = "model.safetensors";
 
 /// No model comes near this; a longer index could only be meant to cost memory.
 const LONGEST_INDEX: usize = 32 << 20;
@@ -68,16 +70,7 @@ impl Tensors {
             Some(json) => parse_index(source, &json)?,
             None => BTreeMap::new(),
         };
-        let mut files: Vec<String> = index.values().cloned().collect();
-        files.sort();
-        files.dedup();
-        if files.len() > MOST_FILES {
-            let index = source.describe(INDEX);
-            return Err(invalid(format!(
-                "{index} names {} files; at most {MOST_FILES} are read; fetch the file again",
-                files.len()
-            )));
-        }
+        let mut files = files(source, &index)?;
         if files.is_empty() {
             files.push(SINGLE.to_owned());
         }
@@ -357,6 +350,31 @@ fn require_same(a: &Place, b: &Place) -> Result<()> {
     Err(invalid(format!(
         "tensor {name:?} stands in {a} and in {b} with different contents; remove the wrong file"
     )))
+}
+
+/// The files that the index of `source` names, sorted; none where there is no index.
+///
+/// # Errors
+/// `invalid_checkpoint` where it is broken.
+pub(super) fn shards(source: &Source) -> Result<Vec<String>> {
+    match source.read(INDEX)? {
+        Some(json) => files(source, &parse_index(source, &json)?),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn files(source: &Source, index: &BTreeMap<String, String>) -> Result<Vec<String>> {
+    let mut files: Vec<String> = index.values().cloned().collect();
+    files.sort();
+    files.dedup();
+    if files.len() > MOST_FILES {
+        let index = source.describe(INDEX);
+        return Err(invalid(format!(
+            "{index} names {} files; at most {MOST_FILES} are read; fetch the file again",
+            files.len()
+        )));
+    }
+    Ok(files)
 }
 
 /// From each tensor to the file that holds it.

@@ -1,10 +1,12 @@
-//! Where the files of a checkpoint come from: a folder, or the program itself. Knows nothing of what is in them.
+//! Where the files of a checkpoint come from: a folder, the hub by way of its cache, or the program itself. Knows nothing
+//! of what is in them.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use whin_kernels::bytes::Bytes;
 
+use super::hub::{self, Download, HubName, Settings};
 use crate::{Error, ErrorKind, Result};
 
 /// The files of one checkpoint.
@@ -34,16 +36,29 @@ static BUILT_IN: &[(&str, &[u8])] = built_in![
 ];
 
 impl Source {
-    /// The checkpoint at `path`, or the built-in demo model.
+    /// [`Self::open_with`] without a listener.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(path: Option<&Path>) -> Result<Self> {
+        Self::open_with(path, &mut |_| ())
+    }
+
+    /// The checkpoint in the folder `path`, else on the hub under that name, or the built-in demo model. `progress`
+    /// hears of what is downloaded.
     ///
     /// # Errors
     /// `checkpoint_not_found` where no folder with a `config.json` is there, `invalid_checkpoint` where weights are
-    /// there without it, `unsupported_architecture` for a GGUF file, `io` where the system denies access.
-    pub fn open(path: Option<&Path>) -> Result<Self> {
+    /// there without it, `unsupported_architecture` for a GGUF file, `io` where the system denies access; else as
+    /// [`hub::find`].
+    pub fn open_with(path: Option<&Path>, progress: &mut dyn FnMut(Download<'_>)) -> Result<Self> {
         let Some(path) = path else { return Ok(Self::BuiltIn) };
         let metadata = match std::fs::metadata(path) {
             Ok(metadata) => metadata,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(absent(path)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let name = path.to_str().and_then(HubName::parse).ok_or_else(|| absent(path))?;
+                return hub::find(&name, &Settings::from_env()?, progress).map(Self::Folder);
+            }
             Err(error) => return Err(denied(path, error)),
         };
         if !metadata.is_dir() {
@@ -131,22 +146,11 @@ fn is_plain(name: &str) -> bool {
 }
 
 fn absent(path: &Path) -> Error {
-    let text = path.to_string_lossy();
-    let segment = |segment: &str| {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        !segment.is_empty() && !segment.starts_with('.') && segment.chars().all(plain)
-    };
-    let is_hub_name = text.split('/').count() == 2 && text.split('/').all(segment);
-    let message = if is_hub_name {
-        format!(
-            "there is no folder {text}; if this is a name on the Hugging Face hub: downloading is not supported yet, \
-             so download it (`hf download {text}`) and give the folder that this prints"
-        )
-    } else {
-        format!(
-            "there is no folder {text}; give the folder that holds config.json and the .safetensors files"
-        )
-    };
+    let message = format!(
+        "there is no folder {}; give the folder that holds config.json and the .safetensors files, or a name on the \
+         Hugging Face hub: owner/name, or owner/name@revision",
+        path.display()
+    );
     Error::new(ErrorKind::CheckpointNotFound, message)
 }
 
