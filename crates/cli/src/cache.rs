@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use anyhow::Result;
 use clap::Subcommand;
 use serde_json::json;
-use whin::cache::{Cached, list, remove};
+use whin::cache::{Cached, folders_of, list, remove};
 use whin::memory::size;
 
 use crate::model::invalid;
@@ -45,8 +45,9 @@ enum Command {
 
 #[derive(clap::Args)]
 struct Places {
-    /// Folder of a checkpoint; may be given several times
-    #[arg(short, long, value_name = "FOLDER")]
+    /// Folder of a checkpoint, or its name on the hub; may be given several times [default: all that can be found in the
+    /// user's cache folder and in that of the hub]
+    #[arg(short, long, value_name = "FOLDER|NAME")]
     model: Vec<PathBuf>,
     /// The folder that was given with --cache-dir or --out [default: the user's cache folder]
     #[arg(long, value_name = "FOLDER")]
@@ -54,23 +55,12 @@ struct Places {
 }
 
 impl Places {
-    /// All there, or where checkpoints are named, what belongs to those.
     fn list(&self) -> Result<Vec<Cached>> {
-        for folder in &self.model {
-            if !folder.is_dir() {
-                return Err(invalid(format!("there is no folder {}", folder.display())).into());
-            }
+        let mut checkpoints = Vec::new();
+        for model in &self.model {
+            checkpoints.extend(folders_of(model)?);
         }
-        let mut found = list(self.cache_dir.as_deref(), &self.model)?;
-        let full = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
-        let named: Vec<PathBuf> = self.model.iter().map(full).collect();
-        if !named.is_empty() {
-            found.retain(|cached| {
-                let is_inside = named.iter().any(|folder| full(&cached.folder).starts_with(folder));
-                is_inside || cached.checkpoint.as_ref().is_some_and(|path| named.contains(&full(path)))
-            });
-        }
-        Ok(found)
+        Ok(list(self.cache_dir.as_deref(), &checkpoints)?)
     }
 }
 
@@ -123,7 +113,7 @@ fn show(found: &[Cached], as_json: bool) -> Result<ExitCode> {
         out::text(&format!("{:>10}  {what}\n            {}\n", size(cached.bytes), cached.folder.display()))?;
     }
     if found.is_empty() {
-        out::note("no packed weights; those in a checkpoint's own folder are listed with --model FOLDER");
+        out::note("no packed weights; those beside a checkpoint elsewhere are listed with --model FOLDER");
     }
     Ok(ExitCode::SUCCESS)
 }

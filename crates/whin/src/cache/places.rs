@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::{CacheMode, cell, reader};
+use crate::checkpoint::hub::{self, HubName, Settings};
 use crate::{Error, ErrorKind, Result};
 
 /// The folder for cells in that of a checkpoint.
@@ -63,15 +64,42 @@ pub struct Cached {
     pub written: Option<SystemTime>,
 }
 
-/// The packed weights in the user's cache folder and in the folders of `checkpoints`, or where `folder` is given in
-/// that instead of the user's.
+/// The folders of the checkpoint that `model` names: itself, or all its snapshots in the cache of the Hugging Face hub.
+///
+/// # Errors
+/// [`CheckpointNotFound`](ErrorKind::CheckpointNotFound) where there is none; nothing is downloaded.
+pub fn folders_of(model: &Path) -> Result<Vec<PathBuf>> {
+    if model.is_dir() {
+        return Ok(vec![model.to_owned()]);
+    }
+    let name = model.to_str().and_then(HubName::parse);
+    let settings = Settings::from_env()?;
+    let snapshots = name.map(|name| hub::snapshots(&settings, Some(&name))).unwrap_or_default();
+    if snapshots.is_empty() {
+        let message =
+            format!("there is no folder {}, nor a checkpoint of that name in the cache", model.display());
+        return Err(Error::new(ErrorKind::CheckpointNotFound, message));
+    }
+    Ok(snapshots)
+}
+
+/// The packed weights of the `checkpoints` in these folders. Where none are given, all that can be found: in `shared`,
+/// or without that in the user's cache folder and in the cache of the Hugging Face hub. In a folder that nothing
+/// points to, weights are only found by naming it.
 ///
 /// # Errors
 /// [`Io`](ErrorKind::Io) where a folder that exists cannot be read.
-pub fn list(folder: Option<&Path>, checkpoints: &[PathBuf]) -> Result<Vec<Cached>> {
-    let mut roots: Vec<PathBuf> = checkpoints.iter().map(|path| path.join(IN_CHECKPOINT)).collect();
-    if let Some(shared) = folder.map(Path::to_owned).or_else(user_folder) {
-        roots.extend(folders(&shared)?);
+pub fn list(shared: Option<&Path>, checkpoints: &[PathBuf]) -> Result<Vec<Cached>> {
+    let mut own = checkpoints.to_vec();
+    if own.is_empty() && shared.is_none() {
+        own.extend(Settings::from_env().map_or(Vec::new(), |settings| hub::snapshots(&settings, None)));
+    }
+    let mut roots: Vec<PathBuf> = own.iter().map(|path| path.join(IN_CHECKPOINT)).collect();
+    if let Some(shared) = shared.map(Path::to_owned).or_else(user_folder) {
+        match checkpoints {
+            [] => roots.extend(folders(&shared)?),
+            _ => roots.extend(checkpoints.iter().map(|path| shared.join(name_elsewhere(path)))),
+        }
     }
     let mut found = Vec::new();
     for root in roots {

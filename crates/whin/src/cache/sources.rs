@@ -10,20 +10,11 @@ use whin_kernels::bytes::Bytes;
 
 use crate::Result;
 use crate::checkpoint::Source;
-
-/// The files beside the weights that the engine or its users read.
-const SETTINGS: &[&str] = &[
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "model.safetensors.index.json",
-];
+use crate::checkpoint::safetensors::INDEX;
+use crate::checkpoint::source::SMALL;
 
 /// Files up to this size are sampled whole.
-const SMALL: usize = 1 << 20;
+const SAMPLED_WHOLE: usize = 1 << 20;
 /// Larger ones at so many places, their start and end among them.
 const PROBES: usize = 32;
 const PROBE: usize = 4096;
@@ -75,13 +66,13 @@ struct File {
 }
 
 impl Sources {
-    /// The settings and `shards` of the checkpoint in `folder`.
+    /// The small files and the `shards` of the checkpoint in `folder`.
     ///
     /// # Errors
     /// Those of looking at files.
     pub fn look(source: &Source, folder: &Path, shards: &[String]) -> std::io::Result<Self> {
         let mut names: Vec<String> = shards.to_vec();
-        names.extend(SETTINGS.iter().map(|name| (*name).to_owned()));
+        names.extend(SMALL.into_iter().chain([INDEX]).map(str::to_owned));
         names.sort();
         names.dedup();
         let mut files = Vec::with_capacity(names.len());
@@ -159,7 +150,7 @@ impl Stamp {
 
 fn sample(bytes: &[u8]) -> String {
     let mut hash = blake3::Hasher::new();
-    if bytes.len() <= SMALL {
+    if bytes.len() <= SAMPLED_WHOLE {
         hash.update(bytes);
     } else {
         let last = bytes.len() - PROBE;

@@ -16,23 +16,13 @@ use self::client::Client;
 use self::name::is_segment;
 use self::transfer::Transfer;
 use super::safetensors::{INDEX, SINGLE, shards};
-use super::source::Source;
+use super::source::{SMALL, Source};
 use crate::{Error, ErrorKind, Result};
 
 pub use self::name::HubName;
 pub use self::settings::Settings;
 
 const CONFIG: &str = "config.json";
-
-/// All that is read of a checkpoint beside its weights, the config first: it decides whether the rest is wanted.
-const SMALL: [&str; 6] = [
-    CONFIG,
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-    "chat_template.json",
-];
 
 /// How far the download of a file has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +64,22 @@ pub fn find(name: &HubName, settings: &Settings, progress: &mut dyn FnMut(Downlo
         }
         (found, _) => found,
     }
+}
+
+/// The folders of all snapshots in the cache, or of those of `name` in any revision. Complete or not.
+pub fn snapshots(settings: &Settings, name: Option<&HubName>) -> Vec<PathBuf> {
+    let inside = |folder: PathBuf| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect::<Vec<_>>()
+    };
+    let repositories = match name {
+        Some(name) => vec![Cache::new(&settings.cache, name).folder().to_owned()],
+        None => inside(settings.cache.clone()),
+    };
+    let is_model = |folder: &PathBuf| {
+        folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"models--"))
+    };
+    repositories.into_iter().filter(is_model).flat_map(|folder| inside(folder.join("snapshots"))).collect()
 }
 
 /// Completes the snapshot that is `known`, or begins that of the newest commit.

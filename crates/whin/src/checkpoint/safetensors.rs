@@ -18,7 +18,7 @@ use crate::{Error, ErrorKind, Result};
 use scales::Scales;
 
 /// Says which file holds which tensor.
-pub(super) const INDEX: &str = "model.safetensors.index.json";
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
 /// Holds all tensors where there is no index.
 pub(super) const SINGLE: &str = "model.safetensors";
 

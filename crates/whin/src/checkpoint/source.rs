@@ -9,6 +9,17 @@ use whin_kernels::bytes::Bytes;
 use super::hub::{self, Download, HubName, Settings};
 use crate::{Error, ErrorKind, Result};
 
+/// All files of a checkpoint that are read beside its weights and their index, the config first: it decides whether
+/// the rest is wanted.
+pub const SMALL: [&str; 6] = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "chat_template.json",
+];
+
 /// The files of one checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {

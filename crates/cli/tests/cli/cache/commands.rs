@@ -51,7 +51,12 @@ fn packed_weights_are_listed_and_removed() {
     let (model, user) = (Model::cached(), Folder::empty());
     let cache = |args: &[&str]| {
         let mut command = command(["cache"]);
-        finish(command.args(args).env("XDG_CACHE_HOME", user.path()).spawn().unwrap()).succeeded()
+        command
+            .args(args)
+            .env("XDG_CACHE_HOME", user.path())
+            .env_remove("HF_HOME")
+            .env_remove("HF_HUB_CACHE");
+        finish(command.spawn().unwrap()).succeeded()
     };
     let list = |args: &[&str]| cache(&[&["list", "--json"], args].concat()).json()["caches"].clone();
     assert_eq!(list(&[]).as_array().unwrap().len(), 0, "a checkpoint's own are listed where it is named");
@@ -66,7 +71,8 @@ fn packed_weights_are_listed_and_removed() {
     assert!(shown.contains("int8") && shown.contains("MiB") && shown.contains(model.path()), "{shown}");
 
     refused(["cache", "rm"], "invalid_arguments", &["--model", "--all"]);
-    refused(["cache", "list", "-m", "/nowhere"], "invalid_arguments", &["/nowhere"]);
+    refused(["cache", "list", "-m", "/nowhere"], "checkpoint_not_found", &["/nowhere"]);
+    refused(["cache", "list", "-m", "no/such-model"], "checkpoint_not_found", &["no/such-model"]);
     assert!(cache(&["rm", "-m", model.path(), "--weights", "bf16"]).stdout.contains("bf16-panels16"));
     assert_eq!(list(&["-m", model.path()]).as_array().unwrap().len(), 1);
     cache(&["rm", "-m", model.path()]);
@@ -95,4 +101,24 @@ fn a_shared_folder_is_listed_and_emptied() {
     let mut left: Vec<_> = left.collect();
     left.sort();
     assert_eq!(left, ["also-mine", "mine"], "what is not packed weights stays");
+}
+
+#[test]
+#[cfg(unix)]
+fn packed_weights_of_the_hub_are_found_by_name() {
+    let (model, user) = (Model::cached(), Folder::empty());
+    let snapshot = user
+        .file("huggingface/hub/models--whin--seedling/snapshots/0123456789012345678901234567890123456789");
+    fs::create_dir_all(snapshot.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink(model.path(), &snapshot).unwrap();
+    let list = |args: &[&str]| {
+        let mut command = command(["cache", "list", "--json"]);
+        command
+            .args(args)
+            .env("XDG_CACHE_HOME", user.path())
+            .env_remove("HF_HOME")
+            .env_remove("HF_HUB_CACHE");
+        finish(command.spawn().unwrap()).succeeded().json()["caches"].as_array().unwrap().len()
+    };
+    assert_eq!((list(&[]), list(&["-m", "whin/seedling"])), (1, 1));
 }
