@@ -9,7 +9,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use serde_json::{Map, json};
-use whin::{Engine, Options, Weights};
+use whin::{CacheMode, Checkpoint, Engine, Options, Weights};
 
 const MIB: u64 = 1 << 20;
 const VOCAB: usize = 4096;
@@ -21,6 +21,9 @@ const LAYERS: usize = 6;
 /// and code that was not yet paged in: little more than a MiB in all. Rows and cache of the steps stay untouched. The
 /// rest is for the kernel, which counts pages on each processor and adds them up only now and then.
 const SCRATCH: u64 = 4 * MIB;
+
+/// What the writer of the load cache gathers before it writes, and what is hashed meanwhile.
+const BUFFERS: u64 = 2 * MIB + 8 * MIB;
 
 /// Names and shapes of all tensors.
 fn tensors() -> Vec<(String, Vec<usize>)> {
@@ -105,12 +108,21 @@ fn loading_holds_the_weights_and_one_tensor() {
     let stored: usize = tensors.iter().map(|tensor| bytes_of(&tensor.1)).sum();
     let largest = tensors.iter().map(|tensor| bytes_of(&tensor.1)).max().unwrap() as u64;
 
+    let weights = Checkpoint::open(Some(folder.path())).unwrap().spec().weight_bytes(Weights::Int8);
     let before = status("VmRSS");
     let options = Options { threads: Some(2), prefill_chunk: 64, ..Options::default() };
-    let engine = Engine::load(Some(folder.path()), &options).unwrap();
+    // First what takes least: packing ahead of time has no more than one weight in hand, stored and packed.
+    let out = tempfile::tempdir().unwrap();
+    let elsewhere = Options { cache: CacheMode::Folder(out.path().to_owned()), ..options.clone() };
+    let checkpoint = Checkpoint::open(Some(folder.path())).unwrap();
+    Engine::prepare(&checkpoint, &elsewhere, &mut |_, _| ()).unwrap();
+    let packing = status("VmHWM") - before;
+    assert!(packing <= 2 * largest + BUFFERS + SCRATCH, "{} KiB while packing", packing >> 10);
+    assert!(packing + 8 * MIB < weights, "the test could not tell: {} of {weights}", packing);
+
+    let _engine = Engine::load(Some(folder.path()), &options).unwrap();
     let [peak, left] = ["VmHWM", "VmRSS"].map(|key| status(key) - before);
 
-    let weights = engine.checkpoint().spec().weight_bytes(Weights::Int8);
     let with_slack = weights + weights / 10 + SCRATCH;
     let figures = format!(
         "in KiB: {} stored, {} as int8, {} the largest tensor, {} at the peak, {} left",

@@ -1,0 +1,48 @@
+//! What the load cache holds of the demo model, to the last bit.
+
+use std::path::Path;
+
+use serde_json::Value;
+use whin::{CacheMode, Checkpoint, Device, Engine, Options, Weights, instruction_sets};
+
+/// Caches of earlier versions must not pass for those of one that packs other numbers: whoever changes these digests
+/// raises `QUANTISER` in `cache/mod.rs`, or the layout's version in `kernels/cpu/mod.rs`, with them.
+const PINNED: (u64, u64, [(Weights, &str); 5]) = (
+    1,
+    1,
+    [
+        (Weights::F32, "bc7d84e5e76e3154"),
+        (Weights::Bf16, "d5fb4e9c9e7cf18e"),
+        (Weights::Int8, "84c3e36e020b7261"),
+        (Weights::Int4, "b72f8fc032ec7f20"),
+        (Weights::Int4All, "3e388f587d52ac17"),
+    ],
+);
+
+/// Packs the demo model, and gives the cell's manifest.
+fn packed(device: Device, weights: Weights) -> Value {
+    let seedling = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/seedling");
+    let checkpoint = Checkpoint::open(Some(&seedling)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let cache = CacheMode::Folder(folder.path().to_owned());
+    let options = Options { device, weights, cache, ..Options::default() };
+    let cell = Engine::prepare(&checkpoint, &options, &mut |_, _| ()).unwrap().written.unwrap();
+    serde_json::from_slice(&std::fs::read(cell.join("manifest.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn packed_numbers_change_with_their_version_only() {
+    let (quantiser, layout, digests) = PINNED;
+    for (weights, pinned) in digests {
+        for set in instruction_sets() {
+            let manifest = packed(Device::Cpu(Some(set)), weights);
+            assert_eq!(manifest["subject"]["quantiser"], quantiser);
+            assert_eq!(manifest["subject"]["layout_version"], layout);
+            let lines = manifest["weights"].as_array().unwrap().iter();
+            let lines: Vec<String> =
+                lines.map(|weight| format!("{} {}", weight["name"], weight["xxh3"])).collect();
+            let digest = blake3::hash(lines.join("\n").as_bytes()).to_hex();
+            assert_eq!(&digest[..16], pinned, "{weights:?} with {set}");
+        }
+    }
+}
