@@ -13,9 +13,9 @@ use tokenizers::models::bpe::BPE;
 
 use super::outline::{MOST_MODEL_VALUES, Outline};
 
-/// The tokenizer of a file that `outline` is of; none where the crate has to read it.
-pub(super) fn read(outline: &Outline<'_>) -> Option<tokenizers::Tokenizer> {
-    let model = model(outline.model?)?;
+/// The tokenizer of a file that `outline` is of, and the largest id of its model; none where the crate has to read it.
+pub(super) fn read(outline: &Outline<'_>) -> Option<(tokenizers::Tokenizer, Option<u32>)> {
+    let (model, largest) = model(outline.model?)?;
     let added: Vec<AddedToken> = match outline.added_tokens {
         Some(added) => serde_json::from_str(added.get()).ok()?,
         None => Vec::new(),
@@ -23,7 +23,7 @@ pub(super) fn read(outline: &Outline<'_>) -> Option<tokenizers::Tokenizer> {
     let mut tokenizer = tokenizers::Tokenizer::from_bytes(without_model(outline)).ok()?;
     tokenizer.with_model(model);
     tokenizer.add_tokens(added).ok()?;
-    Some(tokenizer)
+    Some((tokenizer, largest))
 }
 
 /// The same file with an empty model and no added tokens, whose ids depend on the model.
@@ -36,7 +36,7 @@ fn without_model(outline: &Outline<'_>) -> String {
     json
 }
 
-fn model(json: &RawValue) -> Option<BPE> {
+fn model(json: &RawValue) -> Option<(BPE, Option<u32>)> {
     let Model {
         kind,
         dropout,
@@ -52,6 +52,7 @@ fn model(json: &RawValue) -> Option<BPE> {
     if kind != "BPE" {
         return None;
     }
+    let largest = vocab.0.values().max().copied();
     let mut builder = BPE::builder().vocab_and_merges(vocab.0, merges.0);
     if let Some(dropout) = dropout {
         builder = builder.dropout(dropout);
@@ -67,7 +68,7 @@ fn model(json: &RawValue) -> Option<BPE> {
     }
     builder = builder.fuse_unk(fuse_unk.unwrap_or(false));
     builder = builder.byte_fallback(byte_fallback.unwrap_or(false));
-    builder.ignore_merges(ignore_merges.unwrap_or(false)).build().ok()
+    Some((builder.ignore_merges(ignore_merges.unwrap_or(false)).build().ok()?, largest))
 }
 
 #[derive(Deserialize)]
@@ -180,5 +181,85 @@ impl<'de> Deserialize<'de> for Pair {
             }
         }
         deserializer.deserialize_any(Either)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::outline;
+
+    fn file(change: impl FnOnce(&mut Value)) -> String {
+        let mut json = json!({
+            "version": "1.0",
+            "truncation": null,
+            "padding": null,
+            "added_tokens": [
+                { "id": 6, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false,
+                  "normalized": false, "special": true },
+                { "id": 1, "content": "b", "single_word": true, "lstrip": false, "rstrip": true,
+                  "normalized": true, "special": false },
+            ],
+            "normalizer": { "type": "Lowercase" },
+            "pre_tokenizer": { "type": "Whitespace" },
+            "post_processor": null,
+            "decoder": { "type": "Fuse" },
+            "model": {
+                "type": "BPE", "dropout": null, "unk_token": "?", "continuing_subword_prefix": null,
+                "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": false, "ignore_merges": false,
+                "vocab": { "a": 0, "b": 1, "c": 2, "ab": 3, "abc": 4, "?": 5 },
+                "merges": [["a", "b"], ["ab", "c"]],
+            },
+        });
+        change(&mut json);
+        json.to_string()
+    }
+
+    /// Whether the file is read here; then the result must be that of the crate.
+    fn reads(json: &str) -> bool {
+        let (outline, _) = outline::check(json.as_bytes()).unwrap();
+        let Some((here, largest)) = super::read(&outline) else { return false };
+        let right = tokenizers::Tokenizer::from_bytes(json).unwrap();
+        assert_eq!(here.to_string(false).unwrap(), right.to_string(false).unwrap());
+        assert_eq!(largest, right.get_vocab(false).into_values().max());
+        for text in ["abc ab cab", "<s>ABCxyzab", "b ab b  <s> bb", ""] {
+            let encode = |tokenizer: &tokenizers::Tokenizer| {
+                let encoding = tokenizer.encode(text, false).unwrap();
+                (encoding.get_ids().to_vec(), encoding.get_tokens().to_vec())
+            };
+            assert_eq!(encode(&here), encode(&right), "{text:?}");
+        }
+        true
+    }
+
+    #[test]
+    fn what_is_read_here_is_what_the_crate_reads() {
+        assert!(reads(&file(|_| ())));
+        assert!(reads(&file(|json| json["model"]["merges"] = json!(["a b", "ab c"]))));
+        assert!(reads(&file(|json| json["model"]["merges"] = json!([]))));
+        assert!(reads(&file(|json| json["model"]["ignore_merges"] = json!(true))));
+        assert!(reads(&file(|json| json["model"]["end_of_word_suffix"] = json!("c"))));
+        assert!(reads(&file(|json| json["added_tokens"] = json!([]))));
+        let seedling =
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/seedling/tokenizer.json"));
+        assert!(reads(seedling));
+    }
+
+    #[test]
+    fn what_is_odd_is_left_to_the_crate() {
+        let odd: [fn(&mut Value); 7] = [
+            |json| json["model"]["type"] = json!("WordPiece"),
+            |json| json["model"]["x"] = json!(1),
+            |json| json["model"]["merges"] = json!(["#version: 0.2", "a b"]),
+            |json| json["model"]["merges"] = json!(["a b c"]),
+            |json| json["model"]["merges"] = json!([["a", "x"]]),
+            |json| json["model"]["vocab"]["a"] = json!(-1),
+            |json| json["version"] = json!("2.0"),
+        ];
+        for (index, change) in odd.into_iter().enumerate() {
+            assert!(!reads(&file(change)), "case {index}");
+        }
+        assert!(!reads(&file(|_| ()).replace("\"c\":2", "\"a\":2")), "a token that stands there twice");
     }
 }

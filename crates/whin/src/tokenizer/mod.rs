@@ -54,9 +54,13 @@ impl Tokenizer {
             guarded(|| tokenizers::Tokenizer::from_bytes(json))
                 .map_err(|why| format!("is not a tokenizer: {why}"))
         };
-        let mut inner = match guarded(|| Ok(bpe::read(&outline))) {
-            Ok(Some(inner)) => inner,
-            _ => by_crate().map_err(invalid)?,
+        let (mut inner, largest) = match guarded(|| Ok(bpe::read(&outline))) {
+            Ok(Some(read)) => read,
+            _ => {
+                let inner = by_crate().map_err(invalid)?;
+                let largest = inner.get_vocab(false).into_values().max();
+                (inner, largest)
+            }
         };
         switch_off_training_aids(&mut inner).map_err(|why| invalid(why.to_string()))?;
 
@@ -71,12 +75,14 @@ impl Tokenizer {
             }
         }
 
-        let ids = inner.get_vocab(true).into_values().max().map_or(0, |largest| largest as usize + 1);
+        let added = inner.get_added_tokens_decoder();
+        let largest = added.keys().copied().max().max(largest);
+        let ids = largest.map_or(0, |largest| largest as usize + 1);
         if ids > MAX_IDS {
             return Err(invalid(format!("token id {} is too large; ids end at {}", ids - 1, MAX_IDS - 1)));
         }
         let mut special = vec![false; ids];
-        for (id, token) in inner.get_added_tokens_decoder() {
+        for (id, token) in added {
             special[id as usize] = token.special;
         }
         let pieces = Pieces::new(&inner, ids).map_err(|why| match why {
