@@ -88,6 +88,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let checkpoint = args.engine.model.open()?;
     let engine = args.engine.load(&checkpoint, false)?;
     args.check_window(engine.window())?;
+    // Its writing would take from what is measured.
+    engine.wait_for_cache();
     let mut results = Vec::new();
     for &tokens in &args.prompt {
         results.push(prefill(&engine, args, tokens)?);

@@ -10,7 +10,7 @@ use serde_json::json;
 use whin::cache::{Cached, folders_of, list, remove};
 use whin::memory::size;
 
-use crate::model::invalid;
+use crate::model::{Weights, invalid};
 use crate::out;
 
 /// Lists or removes the packed weights that make loading quick
@@ -35,8 +35,8 @@ enum Command {
         #[command(flatten)]
         places: Places,
         /// Remove the weights in this form only
-        #[arg(long, value_name = "FORM")]
-        weights: Option<String>,
+        #[arg(long, value_enum)]
+        weights: Option<Weights>,
         /// Remove all that `whin cache list` shows without --model
         #[arg(long, conflicts_with = "model")]
         all: bool,
@@ -73,7 +73,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
         Command::Rm { places, weights, .. } => {
             let mut found = places.list()?;
-            found.retain(|cached| weights.is_none() || cached.form == *weights);
+            let form = weights.map(|weights| weights.form().name());
+            found.retain(|cached| form.is_none() || cached.form.as_deref() == form);
             for cached in &found {
                 remove(cached)?;
                 out::text(&format!("removed {} ({})\n", cached.folder.display(), size(cached.bytes)))?;

@@ -153,6 +153,14 @@ impl Engine {
         self.origin.is_cache
     }
 
+    /// Waits until the weights that this load has packed are safely in the load cache, or cannot be: until then a
+    /// thread is busy with them. Dropping the last clone waits too.
+    pub fn wait_for_cache(&self) {
+        if let Some(kept) = &self.origin.kept {
+            kept.wait();
+        }
+    }
+
     /// Whether this is a clone of `other`, or `other` of this.
     pub fn shares_weights_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.worker, &other.worker)

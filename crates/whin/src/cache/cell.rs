@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use whin_kernels::Layout;
@@ -133,7 +134,8 @@ impl Keeper {
             }
         };
         let thread = std::thread::Builder::new().name("whin-cache".to_owned()).spawn(work);
-        Kept(thread.inspect_err(|error| tracing::warn!("the load cache cannot be written: {error}")).ok())
+        let told = |error: &io::Error| tracing::warn!("the load cache cannot be written: {error}");
+        Kept(Mutex::new(thread.inspect_err(told).ok()))
     }
 
     /// Does the same now, and gives the folder.
@@ -174,12 +176,20 @@ impl Keeper {
 
 /// Weights on their way to the disk. Dropping this waits for them.
 #[derive(Debug)]
-pub(crate) struct Kept(Option<JoinHandle<()>>);
+pub(crate) struct Kept(Mutex<Option<JoinHandle<()>>>);
+
+impl Kept {
+    /// Waits until nothing is being written any more.
+    pub fn wait(&self) {
+        let mut thread = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A fault over there has been told there.
+        let _ = thread.take().map(JoinHandle::join);
+    }
+}
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // A fault over there has been told there.
-        let _ = self.0.take().map(JoinHandle::join);
+        self.wait();
     }
 }
 

@@ -160,8 +160,7 @@ pub(crate) struct Origin {
     /// From the load cache, and not from the checkpoint's files.
     pub is_cache: bool,
     /// They are on their way into the load cache, for which dropping this waits.
-    #[expect(dead_code, reason = "held to be dropped with the engine")]
-    kept: Option<Kept>,
+    pub kept: Option<Kept>,
 }
 
 /// Converts what `loads` found and gives it to `keeper` alone, of which no more than one weight is in memory at once.

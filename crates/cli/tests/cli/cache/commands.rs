@@ -4,7 +4,7 @@ use std::fs;
 
 use super::{CACHE, Model};
 use crate::checkpoints::Folder;
-use crate::process::{command, finish, json, refused, whin};
+use crate::process::{command, finish, json, misused, refused, whin};
 
 #[test]
 fn prepare_makes_the_first_start_quick() {
@@ -71,6 +71,7 @@ fn packed_weights_are_listed_and_removed() {
     assert!(shown.contains("int8") && shown.contains("MiB") && shown.contains(model.path()), "{shown}");
 
     refused(["cache", "rm"], "invalid_arguments", &["--model", "--all"]);
+    misused(["cache", "rm", "--all", "--weights", "int3"], &["int3", "int8"]);
     refused(["cache", "list", "-m", "/nowhere"], "checkpoint_not_found", &["/nowhere"]);
     refused(["cache", "list", "-m", "no/such-model"], "checkpoint_not_found", &["no/such-model"]);
     assert!(cache(&["rm", "-m", model.path(), "--weights", "bf16"]).stdout.contains("bf16-panels16"));
