@@ -128,7 +128,7 @@ impl Engines {
 }
 
 /// The slot for such engines in `slots`, moved to their end.
-fn use_in(slots: &mut Vec<Arc<Slot>>, path: Option<&Path>, options: &Options) -> Option<Arc<Slot>> {
+fn use_in(slots: &mut [Arc<Slot>], path: Option<&Path>, options: &Options) -> Option<Arc<Slot>> {
     let at = slots.iter().position(|slot| slot.path.as_deref() == path && slot.options == *options)?;
     slots[at..].rotate_left(1);
     slots.last().cloned()

@@ -1,5 +1,7 @@
 //! What the load cache holds of the demo model, to the last bit.
 
+#![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
+
 use std::path::Path;
 
 use serde_json::Value;

@@ -1,5 +1,7 @@
 //! Engines that stay loaded.
 
+#![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
