@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::manifest::{self, Entry, HEAD, LONGEST, Manifest, Subject};
 use super::sources::{Sources, Stamps};
-use super::{Verify, cell};
+use super::{Verify, cell, writer};
 
 /// The weights of a cell, mapped and checked.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ pub fn open(
     check_sums(&data, &manifest.weights, threads)?;
     if stamped != sources.stamps() {
         // The next start is quicker with it, and no worse without.
-        let _ = cell::write_witness(folder, &Witness { manifest: digest, files: sources.stamps() });
+        let _ = renew_witness(folder, &manifest.data, &Witness { manifest: digest, files: sources.stamps() });
     }
     let entries = manifest.weights.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
     Ok(Packed { folder: folder.to_owned(), data: Arc::new(data), entries })
@@ -90,6 +90,17 @@ pub fn open(
 /// The manifest of the cell in `folder`, as far as it can be read.
 pub fn manifest(folder: &Path) -> Option<Manifest> {
     Manifest::parse(&read(&folder.join(cell::MANIFEST), LONGEST).ok()?).ok()
+}
+
+/// Notes anew how the sources look, unless the cell is just being replaced, and takes along what a process that was
+/// killed at this very work has left.
+fn renew_witness(folder: &Path, data: &str, witness: &Witness) -> io::Result<()> {
+    let Some(_lock) = cell::lock(folder)? else { return Ok(()) };
+    if manifest::digest(&read(&folder.join(cell::MANIFEST), LONGEST)?) != witness.manifest {
+        return Ok(());
+    }
+    writer::sweep(folder, &[data, cell::MANIFEST, cell::WITNESS])?;
+    cell::write_witness(folder, witness)
 }
 
 fn witness(folder: &Path) -> Option<Witness> {

@@ -143,7 +143,7 @@ fn make_folder(folder: &Path) -> io::Result<()> {
 
 /// Removes everything from a cell but its lock and the files to `keep`: what is left of writers that were killed, and
 /// weights that no manifest names any more. Whoever still uses those keeps them until the end.
-fn sweep(folder: &Path, keep: &[&str]) -> io::Result<()> {
+pub fn sweep(folder: &Path, keep: &[&str]) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
