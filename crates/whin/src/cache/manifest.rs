@@ -141,9 +141,9 @@ pub fn head(json: &[u8], size: u64) -> Vec<u8> {
     head
 }
 
-/// The SHA-256 of the manifest in `json`, in hexadecimal digits.
+/// The BLAKE3 of the manifest in `json`, in hexadecimal digits.
 pub fn digest(json: &[u8]) -> String {
-    Sha256::digest(json).iter().map(|byte| format!("{byte:02x}")).collect()
+    blake3::hash(json).to_hex().to_string()
 }
 
 /// How `xxh3` stands in a manifest.

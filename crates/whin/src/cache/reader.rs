@@ -28,7 +28,7 @@ pub(crate) struct Packed {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Witness {
-    /// SHA-256 of the manifest that this belongs to.
+    /// [`manifest::digest`] of the manifest that this belongs to.
     pub manifest: String,
     pub files: Stamps,
 }
