@@ -144,7 +144,7 @@ pub struct Best {
 /// which rows stand beside it.
 pub trait Backend: Send + Sized + 'static {
     /// A matrix in the form this backend computes with: (outputs, inputs).
-    type Weight: Send;
+    type Weight: Send + Sync;
     /// A vector of f32.
     type Vector: Send;
     /// Activations in f32: (rows, width).
@@ -164,7 +164,7 @@ pub trait Backend: Send + Sized + 'static {
         None
     }
     /// The bytes of a matrix in that form, part after part.
-    fn packed<'a>(&self, _weight: &'a Self::Weight) -> Vec<&'a [u8]> {
+    fn packed(_weight: &Self::Weight) -> Vec<&[u8]> {
         Vec::new()
     }
     /// The matrix of which `file` holds the [parts](Self::packed), each from a multiple of [`SECTION_ALIGNMENT`] on. It

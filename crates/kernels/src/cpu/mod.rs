@@ -193,7 +193,7 @@ impl<I: Isa> Backend for Cpu<I> {
         cfg!(target_endian = "little").then_some(Layout { name: "panels16", version: 1 })
     }
 
-    fn packed<'a>(&self, weight: &'a Weight) -> Vec<&'a [u8]> {
+    fn packed(weight: &Weight) -> Vec<&[u8]> {
         weight.packed()
     }
 

@@ -26,9 +26,9 @@ fn file(bytes: &[u8]) -> Section {
     Section::new(map, SECTION_ALIGNMENT..end).unwrap()
 }
 
-fn packed<B: Backend>(backend: &B, weight: &B::Weight) -> Vec<u8> {
+fn packed<B: Backend>(weight: &B::Weight) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for part in backend.packed(weight) {
+    for part in B::packed(weight) {
         bytes.extend_from_slice(part);
         bytes.resize(bytes.len().next_multiple_of(SECTION_ALIGNMENT), 0);
     }
@@ -43,9 +43,9 @@ fn a_matrix_in_a_file_is_the_matrix_that_was_packed() {
         for (seed, (outputs, inputs)) in SHAPES.into_iter().enumerate() {
             let matrix = Matrix::new(kind, outputs, inputs, seed as u64);
             let weight = matrix.upload(&mut backend);
-            let bytes = packed(&backend, &weight);
+            let bytes = packed::<Cpu<Scalar>>(&weight);
             let adopted = backend.adopt(kind, outputs, inputs, file(&bytes)).unwrap();
-            assert_eq!(packed(&backend, &adopted), bytes);
+            assert_eq!(packed::<Cpu<Scalar>>(&adopted), bytes);
             let rows = |backend: &mut Cpu<Scalar>, weight| {
                 let mut x = backend.rows(outputs, inputs).unwrap();
                 let tokens = (0..outputs as u32).collect();
@@ -67,7 +67,7 @@ fn a_part_of_a_file_that_does_not_fit_is_not_taken() {
     for kind in KINDS {
         let bytes = {
             let weight = Matrix::new(kind, 17, 100, 1).upload(&mut backend);
-            packed(&backend, &weight)
+            packed::<Cpu<Scalar>>(&weight)
         };
         let mut longer = bytes.clone();
         longer.extend_from_slice(&[0; SECTION_ALIGNMENT]);
@@ -89,7 +89,7 @@ fn a_part_of_a_file_that_does_not_fit_is_not_taken() {
 fn numbers_between_the_bounds_of_a_file_are_not_taken() {
     let mut backend = Cpu::<Scalar>::new(1).unwrap();
     let weight = Matrix::new(WeightKind::F32, 16, 64, 1).upload(&mut backend);
-    let bytes = packed(&backend, &weight);
+    let bytes = packed::<Cpu<Scalar>>(&weight);
     let mut shifted = vec![0; 1];
     shifted.extend_from_slice(&bytes);
     let mut section = file(&shifted);
@@ -112,6 +112,6 @@ fn sections_end_where_their_bytes_do() {
 fn the_reference_keeps_nothing_in_files() {
     let mut backend = Reference;
     let weight = Matrix::new(WeightKind::Int8, 3, 5, 1).upload(&mut backend);
-    assert!(backend.layout().is_none() && backend.packed(&weight).is_empty());
+    assert!(backend.layout().is_none() && Reference::packed(&weight).is_empty());
     assert!(backend.adopt(WeightKind::Int8, 3, 5, file(&[])).is_none());
 }

@@ -103,7 +103,7 @@ impl Cell {
     }
 }
 
-/// Keeps weights in the cell while they are made.
+/// Keeps weights in the cell.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     cell: Cell,
@@ -126,9 +126,10 @@ impl Keeper {
         self.writer.is_some()
     }
 
-    /// Brings what was kept safely to the disk, in the background. A failure is a warning.
-    pub fn finish(self) -> Kept {
+    /// Lets `add` add all weights, and brings them safely to the disk, in the background. A failure is a warning.
+    pub fn finish(mut self, add: impl FnOnce(&mut Self) + Send + 'static) -> Kept {
         let work = move || {
+            add(&mut self);
             if let Err(what) = self.settle() {
                 tracing::warn!("{what}");
             }
@@ -138,7 +139,7 @@ impl Keeper {
         Kept(Mutex::new(thread.inspect_err(told).ok()))
     }
 
-    /// Does the same now, and gives the folder.
+    /// Brings what was added safely to the disk now, and gives the folder.
     ///
     /// # Errors
     /// `io` where the weights could not be kept.

@@ -55,7 +55,7 @@ pub fn forward<B: Backend>(backend: &mut B, spec: &Spec, model: &Model<B>, step:
         let FeedForward::Gated(gated) = &layer.feed_forward;
         let args = Gated {
             norm: RmsNorm { weight: &weights.gated.norm, eps: spec.norm_eps },
-            weight: &weights.gated.gate_up,
+            weight: weights.gated.gate_up.as_ref(),
             activation: gated.activation,
         };
         backend.gated(&args, step, &run.x, &mut run.h);
@@ -64,7 +64,7 @@ pub fn forward<B: Backend>(backend: &mut B, spec: &Spec, model: &Model<B>, step:
     }
     if !step.wanted.is_empty() {
         let norm = RmsNorm { weight: &model.norm, eps: spec.norm_eps };
-        let head = Head { norm, weight: model.head.as_ref().unwrap_or(&model.embedding) };
+        let head = Head { norm, weight: model.head.as_ref().unwrap_or(&model.embedding).as_ref() };
         backend.logits(&head, step, &run.x, &mut run.logits);
     }
 }
@@ -88,7 +88,7 @@ fn attention<B: Backend>(
         kv_heads,
         head_dim,
         norm: norm(&weights.norm, eps),
-        weight: &weights.qkv,
+        weight: weights.qkv.as_ref(),
         bias: weights.qkv_bias.as_ref(),
         q_norm: weights.q_norm.as_ref().map(|weight| norm(weight, eps)),
         k_norm: weights.k_norm.as_ref().map(|weight| norm(weight, eps)),
@@ -97,6 +97,6 @@ fn attention<B: Backend>(
     backend.qkv(&qkv, step, &run.x, &mut run.state, &mut run.q);
     let attend = Attend { layer, heads, kv_heads, head_dim, scale, window };
     backend.attend(&attend, step, &run.q, &run.state, &mut run.y);
-    let out = Project { weight: &weights.out, bias: weights.out_bias.as_ref() };
+    let out = Project { weight: weights.out.as_ref(), bias: weights.out_bias.as_ref() };
     backend.project_add(&out, step, &run.y, &mut run.x);
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use whin_kernels::{Backend, WeightKind};
 
@@ -15,13 +16,13 @@ use crate::{Error, ErrorKind, Result};
 /// All weights of a model, on the device.
 pub struct Model<B: Backend> {
     /// (vocab, width)
-    pub embedding: B::Weight,
+    pub embedding: Arc<B::Weight>,
     /// From the embedding to the head.
     pub layers: Vec<LayerWeights<B>>,
     /// The norm before the head. (width,)
     pub norm: B::Vector,
     /// (vocab, width); none where the head is the embedding.
-    pub head: Option<B::Weight>,
+    pub head: Option<Arc<B::Weight>>,
 }
 
 /// The weights of one layer.
@@ -37,7 +38,7 @@ pub struct AttentionWeights<B: Backend> {
     /// (width,)
     pub norm: B::Vector,
     /// ((heads + 2 · kv_heads) · head_dim, width)
-    pub qkv: B::Weight,
+    pub qkv: Arc<B::Weight>,
     /// ((heads + 2 · kv_heads) · head_dim,)
     pub qkv_bias: Option<B::Vector>,
     /// (head_dim,)
@@ -45,7 +46,7 @@ pub struct AttentionWeights<B: Backend> {
     /// (head_dim,)
     pub k_norm: Option<B::Vector>,
     /// (width, heads · head_dim)
-    pub out: B::Weight,
+    pub out: Arc<B::Weight>,
     /// (width,)
     pub out_bias: Option<B::Vector>,
 }
@@ -55,9 +56,9 @@ pub struct GatedWeights<B: Backend> {
     /// (width,)
     pub norm: B::Vector,
     /// (2 · inner, width)
-    pub gate_up: B::Weight,
+    pub gate_up: Arc<B::Weight>,
     /// (width, inner)
-    pub down: B::Weight,
+    pub down: Arc<B::Weight>,
 }
 
 /// How far loading has come: bytes of the files' tensors, and of how many.
@@ -92,9 +93,15 @@ impl<B: Backend> Model<B> {
         if let Some(model) = Self::open(&mut cell, backend, spec, form) {
             return Ok((model, Origin { is_cache: true, kept: None }));
         }
-        let mut keeper = cell.keep();
-        let model = Self::convert(backend, spec, (loads, form), Some(&mut keeper), progress)?;
-        Ok((model, Origin { is_cache: false, kept: Some(keeper.finish()) }))
+        let keeper = cell.keep();
+        let mut all = Vec::new();
+        let to_keep = if keeper.is_writing() { Some(&mut all) } else { None };
+        let model = Self::convert(backend, spec, (loads, form), to_keep, progress)?;
+        // The first answer need not wait for the disk.
+        let write = move |keeper: &mut Keeper| {
+            all.iter().take_while(|(to, weight)| keep::<B>(keeper, *to, weight)).for_each(drop);
+        };
+        Ok((model, Origin { is_cache: false, kept: Some(keeper.finish(write)) }))
     }
 
     /// The weights out of `cell`, where they are all there.
@@ -103,22 +110,22 @@ impl<B: Backend> Model<B> {
         Self::adopt(backend, spec, form, &packed).inspect_err(|weight| cell.reject(&packed, weight)).ok()
     }
 
-    /// As [`Self::load`], and gives all weights to `keeper` too.
+    /// As [`Self::load`], and shares all weights with `all`.
     fn convert(
         backend: &mut B,
         spec: &Spec,
         (loads, form): (&[Load], Weights),
-        mut keeper: Option<&mut Keeper>,
+        mut all: Option<&mut Vec<(Destination, Made<B>)>>,
         progress: &mut Progress<'_>,
     ) -> Result<Self> {
         let mut loaded = Loaded::<B> { matrices: HashMap::new(), vectors: HashMap::new() };
-        each(backend, (loads, form), progress, &mut |backend, load, weight| {
-            if let Some(keeper) = &mut keeper {
-                keep(backend, keeper, load, &weight);
+        each(backend, (loads, form), progress, &mut |backend, to, weight| {
+            match &weight {
+                Made::Matrix(matrix, ..) => drop(loaded.matrices.insert(to, matrix.clone())),
+                Made::Vector(numbers) => drop(loaded.vectors.insert(to, backend.vector(numbers)?)),
             }
-            match weight {
-                Made::Matrix(matrix, ..) => drop(loaded.matrices.insert(load.to, matrix)),
-                Made::Vector(numbers) => drop(loaded.vectors.insert(load.to, backend.vector(&numbers)?)),
+            if let Some(all) = &mut all {
+                all.push((to, weight));
             }
             Ok(ControlFlow::Continue(()))
         })?;
@@ -137,7 +144,7 @@ impl<B: Backend> Model<B> {
                     let kind = form.of(*to);
                     let section = packed.section(&name, kind, &[outputs, inputs]);
                     let matrix = section.and_then(|section| backend.adopt(kind, outputs, inputs, section));
-                    matrix.map(|matrix| loaded.matrices.insert(*to, matrix)).is_some()
+                    matrix.map(|matrix| loaded.matrices.insert(*to, Arc::new(matrix))).is_some()
                 }
                 None => {
                     let numbers = packed.section(&name, WeightKind::F32, &[outputs]);
@@ -174,20 +181,20 @@ pub(crate) fn pack<B: Backend>(
     keeper: &mut Keeper,
     progress: &mut Progress<'_>,
 ) -> Result<()> {
-    each(backend, (loads, form), progress, &mut |backend, load, weight| {
-        keep(backend, keeper, load, &weight);
-        Ok(if keeper.is_writing() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    each(backend, (loads, form), progress, &mut |_, to, weight| {
+        let goes_on = keep::<B>(keeper, to, &weight);
+        Ok(if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })
 }
 
 /// One weight, converted.
 enum Made<B: Backend> {
-    Matrix(B::Weight, WeightKind, [usize; 2]), // and (outputs, inputs)
+    Matrix(Arc<B::Weight>, WeightKind, [usize; 2]), // and (outputs, inputs)
     Vector(Vec<f32>),
 }
 
 /// What is done with each weight; it may have enough.
-type Take<'a, B> = dyn FnMut(&mut B, &Load, Made<B>) -> Result<ControlFlow<()>> + 'a;
+type Take<'a, B> = dyn FnMut(&mut B, Destination, Made<B>) -> Result<ControlFlow<()>> + 'a;
 
 /// Converts weight by weight, so that beside the result only the tensor in hand is in memory, and calls `take` with each
 /// until that has enough.
@@ -204,7 +211,7 @@ fn each<B: Backend>(
         let weight = if load.to.is_matrix() {
             let kind = form.of(load.to);
             let (matrix, shape) = matrix(backend, &load.parts, kind)?;
-            Made::Matrix(matrix, kind, shape)
+            Made::Matrix(Arc::new(matrix), kind, shape)
         } else {
             Made::Vector(load.parts.iter().flat_map(|part| part.view().to_vec()).collect())
         };
@@ -212,7 +219,7 @@ fn each<B: Backend>(
             part.release();
             done += bytes(part);
         }
-        if take(backend, load, weight)?.is_break() {
+        if take(backend, load.to, weight)?.is_break() {
             break;
         }
         progress(done, total);
@@ -220,17 +227,19 @@ fn each<B: Backend>(
     Ok(())
 }
 
-fn keep<B: Backend>(backend: &B, keeper: &mut Keeper, load: &Load, weight: &Made<B>) {
-    let name = load.to.to_string();
+/// Gives a weight to `keeper`, and tells whether that goes on keeping.
+fn keep<B: Backend>(keeper: &mut Keeper, to: Destination, weight: &Made<B>) -> bool {
+    let name = to.to_string();
     match weight {
         Made::Matrix(matrix, kind, shape) => {
-            keeper.add(&name, kind.name(), shape, &backend.packed(matrix));
+            keeper.add(&name, kind.name(), shape, &B::packed(matrix));
         }
         Made::Vector(numbers) => {
             let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
             keeper.add(&name, WeightKind::F32.name(), &[numbers.len()], &[&bytes]);
         }
     }
+    keeper.is_writing()
 }
 
 /// The first `count` numbers of what [`keep`] has kept.
@@ -274,7 +283,7 @@ fn not_finite(part: &TensorRef, row: usize, kind: WeightKind) -> Error {
 
 /// Weights by their place, until all are there.
 struct Loaded<B: Backend> {
-    matrices: HashMap<Destination, B::Weight>,
+    matrices: HashMap<Destination, Arc<B::Weight>>,
     vectors: HashMap<Destination, B::Vector>,
 }
 
@@ -307,7 +316,7 @@ impl<B: Backend> Loaded<B> {
         })
     }
 
-    fn matrix(&mut self, to: Destination) -> Result<B::Weight> {
+    fn matrix(&mut self, to: Destination) -> Result<Arc<B::Weight>> {
         self.matrices.remove(&to).ok_or_else(|| unplanned(to))
     }
 
