@@ -57,10 +57,29 @@ struct Places {
 impl Places {
     fn list(&self) -> Result<Vec<Cached>> {
         let mut checkpoints = Vec::new();
+        let mut gone = Vec::new();
         for model in &self.model {
-            checkpoints.extend(folders_of(model)?);
+            match folders_of(model) {
+                Ok(folders) => checkpoints.extend(folders),
+                Err(error) => gone.push((model, error)),
+            }
         }
-        Ok(list(self.cache_dir.as_deref(), &checkpoints)?)
+        let shared = self.cache_dir.as_deref();
+        let mut found = if gone.len() < self.model.len() || gone.is_empty() {
+            list(shared, &checkpoints)?
+        } else {
+            Vec::new()
+        };
+        // Of a checkpoint that has been removed, packed weights may be left elsewhere.
+        for (model, error) in gone {
+            let mut left = list(shared, &[])?;
+            left.retain(|cached| cached.checkpoint.as_deref() == Some(model));
+            if left.is_empty() {
+                return Err(error.into());
+            }
+            found.append(&mut left);
+        }
+        Ok(found)
     }
 }
 
@@ -74,10 +93,19 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Rm { places, weights, .. } => {
             let mut found = places.list()?;
             let form = weights.map(|weights| weights.form().name());
-            found.retain(|cached| form.is_none() || cached.form.as_deref() == form);
+            found.retain(|cached| form.is_none_or(|form| cached.form == form));
+            let mut failure = None;
             for cached in &found {
-                remove(cached)?;
-                out::text(&format!("removed {} ({})\n", cached.folder.display(), size(cached.bytes)))?;
+                match remove(cached) {
+                    Ok(()) => {
+                        out::text(&format!("removed {}, {}\n", cached.folder.display(), size(cached.bytes)))?
+                    }
+                    // The others can go all the same.
+                    Err(error) => failure = failure.or(Some(error)),
+                }
+            }
+            if let Some(error) = failure {
+                return Err(error.into());
             }
             if found.is_empty() {
                 out::note("nothing to remove");
@@ -96,8 +124,8 @@ fn show(found: &[Cached], as_json: bool) -> Result<ExitCode> {
         let one = |cached: &Cached| {
             let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).ok();
             json!({
-                "folder": cached.folder,
-                "checkpoint": cached.checkpoint,
+                "folder": cached.folder.display().to_string(),
+                "checkpoint": cached.checkpoint.as_ref().map(|path| path.display().to_string()),
                 "weights": cached.form,
                 "bytes": cached.bytes,
                 "written": cached.written.and_then(since).map(|time| time.as_secs()),
@@ -107,11 +135,12 @@ fn show(found: &[Cached], as_json: bool) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     for cached in found {
-        let what = match (&cached.form, &cached.checkpoint) {
-            (Some(form), Some(checkpoint)) => format!("{form:<8} of {}", checkpoint.display()),
-            _ => "unfinished or damaged".to_owned(),
+        let of = match &cached.checkpoint {
+            Some(checkpoint) => format!("of {}", checkpoint.display()),
+            None => "unfinished or damaged".to_owned(),
         };
-        out::text(&format!("{:>10}  {what}\n            {}\n", size(cached.bytes), cached.folder.display()))?;
+        let (bytes, folder) = (size(cached.bytes), cached.folder.display());
+        out::text(&format!("{bytes:>10}  {:<8} {of}\n            {folder}\n", cached.form))?;
     }
     if found.is_empty() {
         out::note("no packed weights; those beside a checkpoint elsewhere are listed with --model FOLDER");

@@ -229,8 +229,9 @@ impl EngineArgs {
         let mut progress = shown_by(&bar);
         let engine = std::thread::scope(|scope| {
             if with_tokenizer {
-                // Its error, if any, is met again where the tokenizer is used.
-                scope.spawn(|| checkpoint.tokenizer().map(|_| ()));
+                // Its error, if any, is met again where the tokenizer is used; so is a thread that cannot be started.
+                let read = || checkpoint.tokenizer().map(|_| ());
+                let _ = std::thread::Builder::new().spawn_scoped(scope, read);
             }
             Engine::start(checkpoint, &options, &mut progress)
         });

@@ -53,13 +53,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     bar.finish_and_clear();
     let prepared = prepared?;
     let seconds = started.elapsed().as_secs_f64();
+    let folder = prepared.folder.display();
     if args.json {
-        out::json(&json!({ "written": prepared.written, "seconds": seconds }))?;
-        return Ok(ExitCode::SUCCESS);
+        let folder = folder.to_string();
+        out::json(&json!({ "folder": folder, "is_new": prepared.is_new, "seconds": seconds }))?;
+    } else if prepared.is_new {
+        out::text(&format!("packed in {seconds:.2} s into {folder}\n"))?;
+    } else {
+        out::text(&format!("packed already in {folder}\n"))?;
     }
-    out::text(&match prepared.written {
-        Some(folder) => format!("packed in {seconds:.2} s into {}\n", folder.display()),
-        None => "packed already\n".to_owned(),
-    })?;
     Ok(ExitCode::SUCCESS)
 }

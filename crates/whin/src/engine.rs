@@ -166,10 +166,9 @@ impl Engine {
         Arc::ptr_eq(&self.worker, &other.worker)
     }
 
-    /// Drops this, and gives a way to ask whether its weights are gone: they stay while clones or requests use them.
-    pub(crate) fn end(self) -> impl Fn() -> bool {
+    /// A way to ask whether the weights are gone: they stay while clones or requests use them.
+    pub(crate) fn ending(&self) -> impl Fn() -> bool + use<> {
         let worker = self.worker.clone();
-        drop(self);
         move || worker.is_finished()
     }
 

@@ -8,7 +8,7 @@ use whin_kernels::Backend;
 use whin_kernels::cpu::{Cpu, Isa};
 use whin_kernels::reference::Reference;
 
-use crate::cache::{CacheMode, Cell};
+use crate::cache::{CacheMode, Cell, Sources};
 use crate::device::{Device, WithIsa, available_threads, best_instruction_set, with_instruction_set};
 use crate::engine::Options;
 use crate::fit::{Window, step_rows};
@@ -40,8 +40,10 @@ pub(crate) struct Launched {
 /// What [`Engine::prepare`](crate::Engine::prepare) has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepared {
-    /// Where the packed weights have been written; none where they were there before.
-    pub written: Option<PathBuf>,
+    /// Where the packed weights are.
+    pub folder: PathBuf,
+    /// Whether they have been written now, and were not there before.
+    pub is_new: bool,
 }
 
 /// Loads the weights and starts the thread that owns them.
@@ -79,20 +81,20 @@ pub(crate) fn prepare(
 /// The tensors of a checkpoint that has been checked in full, and the files that they are in.
 struct Found {
     loads: Vec<Load>,
-    shards: Vec<String>,
+    sources: Sources,
 }
 
 impl Found {
     fn new(checkpoint: &Checkpoint) -> Result<Self> {
         let tensors = checkpoint.tensors()?;
-        let shards = tensors.files().to_vec();
-        Ok(Self { loads: Plan::new(checkpoint.spec()).claim(tensors)?, shards })
+        let sources = Sources::new(checkpoint, &tensors);
+        Ok(Self { loads: Plan::new(checkpoint.spec()).claim(tensors)?, sources })
     }
 
     /// The place of the packed weights; none where `backend` or the options keep none.
     fn cell<B: Backend>(&self, backend: &B, checkpoint: &Checkpoint, options: &Options) -> Option<Cell> {
         Cell::new(
-            (checkpoint.source(), &self.shards),
+            self.sources.clone(),
             checkpoint.spec(),
             (options.weights, backend.layout()),
             (&options.cache, options.verify),
@@ -197,13 +199,23 @@ impl WithBackend for Prepare<'_, '_> {
             let message = format!("{} keeps no packed weights: prepare for another device", backend.name());
             return Err(Error::new(ErrorKind::InvalidArguments, message));
         };
-        if Model::open(&mut cell, &mut backend, checkpoint.spec(), options.weights).is_some() {
-            return Ok(Prepared { written: None });
+        loop {
+            if let Some((_, folder)) =
+                Model::open(&mut cell, &mut backend, checkpoint.spec(), options.weights)
+            {
+                return Ok(Prepared { folder, is_new: false });
+            }
+            let mut keeper = cell.keep();
+            if keeper.is_taken() {
+                tracing::warn!("another process is writing this load cache: waiting for it");
+                cell = keeper.into_cell();
+                cell.wait_for_writer();
+                continue;
+            }
+            if keeper.is_writing() {
+                pack(&mut backend, (&found.loads, options.weights), &mut keeper, progress)?;
+            }
+            return Ok(Prepared { folder: keeper.finish_now()?, is_new: true });
         }
-        let mut keeper = cell.keep();
-        if keeper.is_writing() {
-            pack(&mut backend, (&found.loads, options.weights), &mut keeper, progress)?;
-        }
-        Ok(Prepared { written: Some(keeper.finish_now()?) })
     }
 }

@@ -5,6 +5,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::Result;
+use crate::checkpoint::safetensors::INDEX;
+use crate::checkpoint::seen::Seen;
+use crate::checkpoint::source::SMALL;
 use crate::checkpoint::storage::refuse_beside;
 use crate::checkpoint::{Download, Source, TensorRef, Tensors, end_tokens};
 use crate::model::spec::Spec;
@@ -18,6 +21,8 @@ pub struct Checkpoint(Arc<Parts>);
 
 struct Parts {
     source: Source,
+    /// Its small files, as they were before any was read.
+    seen: Seen,
     spec: Spec,
     end_tokens: Arc<[u32]>,
     tokenizer: OnceLock<Tokenizer>,
@@ -45,17 +50,25 @@ impl Checkpoint {
     /// [`InvalidArguments`](ErrorKind::InvalidArguments) for such a variable, or [`Io`](ErrorKind::Io).
     pub fn open_with(path: Option<&Path>, progress: &mut dyn FnMut(Download<'_>)) -> Result<Self> {
         let source = Source::open_with(path, progress)?;
+        let mut seen = Seen::default();
+        SMALL.into_iter().chain([INDEX]).for_each(|name| seen.look(&source, name));
         let config = source.read("config.json")?.ok_or_else(|| missing(&source, "config.json"))?;
         let spec = config::read(&config)?;
         refuse_beside(&source)?;
         let end_tokens = end_tokens(&source, &spec)?.into();
-        let parts = Parts { source, spec, end_tokens, tokenizer: OnceLock::new(), loading: Mutex::new(()) };
+        let parts =
+            Parts { source, seen, spec, end_tokens, tokenizer: OnceLock::new(), loading: Mutex::new(()) };
         Ok(Self(Arc::new(parts)))
     }
 
     /// Where it lies.
     pub fn source(&self) -> &Source {
         &self.0.source
+    }
+
+    /// Its small files, as they were before any was read.
+    pub(crate) fn seen(&self) -> &Seen {
+        &self.0.seen
     }
 
     /// Its shape.

@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::cache::Sources;
-use crate::checkpoint::Source;
-use crate::{Checkpoint, Engine, Options, Result};
+use crate::{CacheMode, Checkpoint, Engine, Options, Result, Verify};
 
 /// How long the memory of an engine that was let go is waited for, where no request keeps it.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -31,16 +30,22 @@ pub struct Engines {
 
 /// A place for one engine.
 struct Slot {
-    path: Option<PathBuf>,
-    options: Options,
+    key: Key,
     /// Held by the caller who loads; none until it is there, and for ever where that failed.
     loaded: Mutex<Option<Loaded>>,
 }
 
+/// What makes two engines the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Key {
+    path: Option<PathBuf>,
+    options: Options,
+}
+
 struct Loaded {
     engine: Engine,
-    /// The files that it was loaded from; none for the built-in model.
-    files: Option<Sources>,
+    /// The files that it was loaded from.
+    files: Sources,
 }
 
 impl Engines {
@@ -56,33 +61,28 @@ impl Engines {
     /// # Errors
     /// As [`Engine::load`]. Failures are not kept: the next caller tries again.
     pub fn get(&self, path: Option<&Path>, options: &Options) -> Result<Engine> {
-        if let Some(slot) = self.find(path, options)
+        let key = Key::new(path, options);
+        if let Some(slot) = self.find(&key)
             && let Some(engine) = slot.current()
         {
             return Ok(engine);
         }
         // What can be refused without weights is refused before anything is let go for it.
         let checkpoint = Checkpoint::open(path)?;
-        let slot = self.reserve(path, options);
-        let mut loaded = slot.lock();
-        if let Some(loaded) = loaded.as_ref().filter(|loaded| loaded.is_current()) {
-            return Ok(loaded.engine.clone());
-        }
-        // Of files that have changed, the old engine makes room for the new one.
-        if let Some(old) = loaded.take() {
-            old.let_go();
-        }
-        let files = files(&checkpoint);
-        let engine = match Engine::start(&checkpoint, options, &mut |_, _| ()) {
-            Ok(engine) => engine,
-            Err(error) => {
-                drop(loaded);
-                self.forget(&slot);
-                return Err(error);
+        loop {
+            let slot = self.reserve(&key);
+            let mut loaded = slot.lock();
+            if let Some(loaded) = loaded.as_ref().filter(|loaded| loaded.is_current()) {
+                return Ok(loaded.engine.clone());
             }
-        };
-        *loaded = Some(Loaded { engine: engine.clone(), files });
-        Ok(engine)
+            // Whoever was waited for may have failed, and the slot be forgotten.
+            if !self.holds(&slot) {
+                continue;
+            }
+            let result = load(&checkpoint, options, &mut loaded);
+            drop(loaded);
+            return result.inspect_err(|_| self.forget(&slot));
+        }
     }
 
     /// How many engines are loaded, or being loaded.
@@ -102,18 +102,21 @@ impl Engines {
     }
 
     /// The slot of such engines, if there is one, which counts as used now.
-    fn find(&self, path: Option<&Path>, options: &Options) -> Option<Arc<Slot>> {
-        use_in(&mut self.slots(), path, options)
+    fn find(&self, key: &Key) -> Option<Arc<Slot>> {
+        use_in(&mut self.slots(), key)
+    }
+
+    fn holds(&self, slot: &Arc<Slot>) -> bool {
+        self.slots().iter().any(|other| Arc::ptr_eq(other, slot))
     }
 
     /// The same, or a new one, for which the least recently used ones make room.
-    fn reserve(&self, path: Option<&Path>, options: &Options) -> Arc<Slot> {
+    fn reserve(&self, key: &Key) -> Arc<Slot> {
         let mut slots = self.slots();
-        if let Some(slot) = use_in(&mut slots, path, options) {
+        if let Some(slot) = use_in(&mut slots, key) {
             return slot;
         }
-        let (path, options) = (path.map(Path::to_owned), options.clone());
-        let slot = Arc::new(Slot { path, options, loaded: Mutex::default() });
+        let slot = Arc::new(Slot { key: key.clone(), loaded: Mutex::default() });
         slots.push(slot.clone());
         let extra = slots.len().saturating_sub(self.most);
         let old: Vec<Arc<Slot>> = slots.drain(..extra).collect();
@@ -128,10 +131,33 @@ impl Engines {
 }
 
 /// The slot for such engines in `slots`, moved to their end.
-fn use_in(slots: &mut [Arc<Slot>], path: Option<&Path>, options: &Options) -> Option<Arc<Slot>> {
-    let at = slots.iter().position(|slot| slot.path.as_deref() == path && slot.options == *options)?;
+fn use_in(slots: &mut [Arc<Slot>], key: &Key) -> Option<Arc<Slot>> {
+    let at = slots.iter().position(|slot| slot.key == *key)?;
     slots[at..].rotate_left(1);
     slots.last().cloned()
+}
+
+/// Loads an engine into a slot.
+fn load(checkpoint: &Checkpoint, options: &Options, slot: &mut Option<Loaded>) -> Result<Engine> {
+    // Of files that have changed, the old engine makes room for the new one.
+    if let Some(old) = slot.take() {
+        old.let_go();
+    }
+    // Noted before the weights are read, so that what changes meanwhile is seen.
+    let files = Sources::new(checkpoint, &checkpoint.tensors()?);
+    let engine = Engine::start(checkpoint, options, &mut |_, _| ())?;
+    *slot = Some(Loaded { engine: engine.clone(), files });
+    Ok(engine)
+}
+
+impl Key {
+    fn new(path: Option<&Path>, options: &Options) -> Self {
+        // A name on the hub is no path, and stands for itself.
+        let full = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        // How weights were found makes no difference to what they are.
+        let options = Options { cache: CacheMode::Off, verify: Verify::Quick, ..options.clone() };
+        Self { path: path.map(full), options }
+    }
 }
 
 impl Slot {
@@ -157,26 +183,22 @@ impl Slot {
 impl Loaded {
     /// Drops the engine, and waits a moment for its memory, which the next one needs, unless requests keep it.
     fn let_go(self) {
-        let is_gone = self.engine.end();
+        let is_gone = self.engine.ending();
         let started = Instant::now();
-        while !is_gone() && started.elapsed() < PATIENCE {
+        // It may have packed weights to bring to a slow disk first.
+        let dropped = std::thread::Builder::new().spawn(move || drop(self));
+        while dropped.is_ok() && !is_gone() && started.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
     fn is_current(&self) -> bool {
-        self.files.as_ref().is_none_or(Sources::are_unchanged)
+        self.files.are_unchanged()
     }
-}
-
-fn files(checkpoint: &Checkpoint) -> Option<Sources> {
-    let Source::Folder(folder) = checkpoint.source() else { return None };
-    let shards = checkpoint.tensors().ok()?.files().to_vec();
-    Sources::look(checkpoint.source(), folder, &shards).ok()
 }
 
 impl std::fmt::Debug for Slot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Slot").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("Slot").field("key", &self.key).finish_non_exhaustive()
     }
 }

@@ -28,7 +28,7 @@ fn packed(device: Device, weights: Weights) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let cache = CacheMode::Folder(folder.path().to_owned());
     let options = Options { device, weights, cache, ..Options::default() };
-    let cell = Engine::prepare(&checkpoint, &options, &mut |_, _| ()).unwrap().written.unwrap();
+    let cell = Engine::prepare(&checkpoint, &options, &mut |_, _| ()).unwrap().folder;
     serde_json::from_slice(&std::fs::read(cell.join("manifest.json")).unwrap()).unwrap()
 }
 

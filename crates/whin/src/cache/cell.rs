@@ -25,6 +25,9 @@ pub(super) const LOCK: &str = "lock";
 /// Names of files that are being written begin so.
 pub(super) const TEMPORARY: &str = "tmp-";
 
+/// What to do where a cell cannot be written.
+const REMEDY: &str = "name another place with --cache-dir, or keep none with --no-cache";
+
 /// The places where the packed weights of one checkpoint may be.
 #[derive(Debug)]
 pub(crate) struct Cell {
@@ -35,31 +38,30 @@ pub(crate) struct Cell {
     folders: Vec<PathBuf>,
     verify: Verify,
     threads: usize,
-    /// Why the cell that was found could not be used.
-    stale: Option<String>,
+    /// The first cell that was found and is of no use, and why; the text goes on after its name.
+    stale: Option<(PathBuf, String)>,
+    /// Why a cell that was found could not be read this time. It may be sound, so nothing replaces it.
+    blocked: Option<String>,
 }
 
 impl Cell {
-    /// The cell for `source`, of which `shards` hold the weights; none where packed weights are not kept.
+    /// The cell for the checkpoint of `sources`; none where packed weights are not kept.
     pub fn new(
-        (source, shards): (&Source, &[String]),
+        sources: Sources,
         spec: &Spec,
         (form, layout): (Weights, Option<Layout>),
         (mode, verify): (&CacheMode, Verify),
         threads: usize,
     ) -> Option<Self> {
-        let (Source::Folder(checkpoint), Some(layout)) = (source, layout) else { return None };
+        let (Source::Folder(checkpoint), Some(layout)) = (sources.source(), layout) else { return None };
         if *mode == CacheMode::Off {
             return None;
         }
         let subject = Subject::new(spec, form, layout);
-        let sources = Sources::look(source, checkpoint, shards)
-            .inspect_err(|error| tracing::warn!("weights are not kept for the next start: {error}"))
-            .ok()?;
         let name = subject.cell_name();
         let folders = places::roots(checkpoint, mode).into_iter().map(|root| root.join(&name)).collect();
-        let checkpoint = checkpoint.clone();
-        Some(Self { sources, subject, checkpoint, folders, verify, threads, stale: None })
+        let checkpoint = fs::canonicalize(checkpoint).unwrap_or_else(|_| checkpoint.clone());
+        Some(Self { sources, subject, checkpoint, folders, verify, threads, stale: None, blocked: None })
     }
 
     /// The packed weights, where a place has them whole and of these very sources.
@@ -69,7 +71,12 @@ impl Cell {
                 Ok(packed) => return Some(packed),
                 Err(Unusable::Absent) => {}
                 Err(Unusable::Stale(why)) => {
-                    self.stale.get_or_insert(format!("the load cache in {} {why}", folder.display()));
+                    self.stale.get_or_insert((folder.clone(), why));
+                }
+                Err(Unusable::Blocked(why)) => {
+                    let folder = folder.display();
+                    self.blocked
+                        .get_or_insert(format!("the load cache in {folder} cannot be read now: {why}"));
                 }
             }
         }
@@ -78,14 +85,17 @@ impl Cell {
 
     /// Notes that `packed` is of no use after all: the backend could not take `weight` from it.
     pub fn reject(&mut self, packed: &Packed, weight: &str) {
-        let folder = packed.folder().display();
-        self.stale
-            .get_or_insert(format!("the load cache in {folder} lacks {weight} in the form that is needed"));
+        let why = format!("lacks {weight} in the form that is needed");
+        self.stale.get_or_insert((packed.folder().to_owned(), why));
     }
 
     /// Starts to write the cell anew, in the first place that lets it. While another process writes it, or where no
     /// place lets it, nothing is kept.
     pub fn keep(self) -> Keeper {
+        if let Some(blocked) = &self.blocked {
+            let problem = Some(format!("{blocked}; it is left as it is"));
+            return Keeper { cell: self, writer: None, problem };
+        }
         let mut problems = Vec::new();
         for folder in &self.folders {
             match Writer::start(folder, &self.sources) {
@@ -97,9 +107,28 @@ impl Cell {
             }
         }
         if self.folders.is_empty() {
-            problems.push("this user has no cache folder; name one with --cache-dir".to_owned());
+            problems.push("this user has no cache folder".to_owned());
         }
-        Keeper { cell: self, writer: None, problem: Some(problems.join("; ")) }
+        let problem = Some(self.unwritable(&problems.join("; ")));
+        Keeper { cell: self, writer: None, problem }
+    }
+
+    /// Waits until no other process writes the cell.
+    pub fn wait_for_writer(&self) {
+        for folder in &self.folders {
+            wait_for_lock(folder);
+        }
+    }
+
+    /// The line about a cell that could not be written.
+    fn unwritable(&self, why: &str) -> String {
+        match &self.stale {
+            None => format!("the load cache cannot be written: {why}; {REMEDY}"),
+            Some((folder, stale)) => {
+                let folder = folder.display();
+                format!("the load cache in {folder} {stale}, and cannot be written anew: {why}; {REMEDY}")
+            }
+        }
     }
 }
 
@@ -108,6 +137,7 @@ impl Cell {
 pub(crate) struct Keeper {
     cell: Cell,
     writer: Option<Writer>,
+    /// Why nothing is written, if that is to be told.
     problem: Option<String>,
 }
 
@@ -116,7 +146,8 @@ impl Keeper {
     pub fn add(&mut self, name: &str, kind: &str, shape: &[usize], parts: &[&[u8]]) {
         let Some(writer) = &mut self.writer else { return };
         if let Err(error) = writer.add(name, kind, shape, parts) {
-            self.problem = Some(format!("{}: {error}", writer.folder().display()));
+            let why = format!("{}: {error}", writer.folder().display());
+            self.problem = Some(self.cell.unwritable(&why));
             self.writer = None;
         }
     }
@@ -124,6 +155,16 @@ impl Keeper {
     /// Whether what is added still goes anywhere.
     pub fn is_writing(&self) -> bool {
         self.writer.is_some()
+    }
+
+    /// Whether nothing goes anywhere only because another process is writing the cell.
+    pub fn is_taken(&self) -> bool {
+        self.writer.is_none() && self.problem.is_none()
+    }
+
+    /// The cell, of which nothing is kept.
+    pub fn into_cell(self) -> Cell {
+        self.cell
     }
 
     /// Lets `add` add all weights, and brings them safely to the disk, in the background. A failure is a warning.
@@ -145,33 +186,31 @@ impl Keeper {
     /// `io` where the weights could not be kept.
     pub fn finish_now(self) -> Result<PathBuf> {
         let folder = self.settle().map_err(|what| Error::new(ErrorKind::Io, what))?;
-        folder.ok_or_else(|| {
-            let what = "another process is writing this load cache: wait for it, and try again";
-            Error::new(ErrorKind::Io, what)
-        })
+        folder.ok_or_else(|| Error::new(ErrorKind::Io, "another process is writing this load cache"))
     }
 
     /// Gives the folder, none where another process writes it; or what went wrong, as one line.
     fn settle(self) -> Result<Option<PathBuf>, String> {
-        let Self { cell, writer, mut problem } = self;
-        let stale = cell.stale;
-        let mut written = None;
-        if let Some(writer) = writer {
-            let folder = writer.folder().to_owned();
-            match writer.finish(cell.subject, &cell.checkpoint) {
-                Ok(()) => written = Some(folder),
-                Err(error) => problem = Some(format!("{}: {error}", folder.display())),
-            }
+        let Self { cell, writer, problem } = self;
+        if let Some(problem) = problem {
+            return Err(problem);
         }
-        match (stale, problem) {
-            (Some(stale), None) if written.is_some() => tracing::warn!("{stale}; it has been written anew"),
-            (_, None) => {}
-            (None, Some(problem)) => return Err(format!("the load cache cannot be written: {problem}")),
-            (Some(stale), Some(problem)) => {
-                return Err(format!("{stale}; it cannot be written anew: {problem}"));
-            }
+        let Some(writer) = writer else { return Ok(None) };
+        let folder = writer.folder().to_owned();
+        if let Err(error) = writer.finish(cell.subject.clone(), &cell.checkpoint) {
+            return Err(cell.unwritable(&format!("{}: {error}", folder.display())));
         }
-        Ok(written)
+        match cell.stale {
+            Some((stale, why)) if stale == folder => {
+                tracing::warn!("the load cache in {} {why}; it has been written anew", folder.display());
+            }
+            Some((stale, why)) => {
+                let stale = stale.display();
+                tracing::warn!("the load cache in {stale} {why}; another is now in {}", folder.display());
+            }
+            None => {}
+        }
+        Ok(Some(folder))
     }
 }
 
@@ -211,7 +250,8 @@ pub(super) fn temporary(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
         use std::os::unix::fs::PermissionsExt;
         builder.permissions(fs::Permissions::from_mode(0o666))
     };
-    builder.tempfile_in(folder)
+    // The crate names a path that nobody knows.
+    builder.tempfile_in(folder).map_err(|error| error.kind().into())
 }
 
 /// Gives a file its name, in one step, in place of whatever has it.
@@ -220,23 +260,40 @@ pub(super) fn persist(file: tempfile::NamedTempFile, path: &Path) -> io::Result<
     file.persist(path).map(|_| ()).map_err(|error| error.error)
 }
 
-/// Makes room for a file: a folder of its name goes.
+/// Makes room for a file: a folder of its name goes, and so does a link, which could lead anywhere.
 fn clear(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
+        Ok(metadata) if !metadata.is_file() => fs::remove_file(path),
         _ => Ok(()),
     }
 }
 
+/// A cell that this process alone may write.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+    /// Some file systems know no locks. Then others may be writing too, files of their own, which have to stay.
+    pub is_sure: bool,
+}
+
 /// Holds a cell for its only writer, until it is dropped; none where another process does.
-pub(super) fn lock(folder: &Path) -> io::Result<Option<File>> {
+pub(super) fn lock(folder: &Path) -> io::Result<Option<Lock>> {
     let path = folder.join(LOCK);
     clear(&path)?;
     let file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
     match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
+        Ok(()) => Ok(Some(Lock { _file: file, is_sure: true })),
         Err(fs::TryLockError::WouldBlock) => Ok(None),
-        // Some file systems know no locks. Two writers do no harm: each writes files of its own.
-        Err(fs::TryLockError::Error(_)) => Ok(Some(file)),
+        Err(fs::TryLockError::Error(_)) => Ok(Some(Lock { _file: file, is_sure: false })),
+    }
+}
+
+fn wait_for_lock(folder: &Path) {
+    let path = folder.join(LOCK);
+    let is_file = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_file());
+    // Without a file, or locks, there is nobody to wait for; the next attempt tells.
+    if is_file && let Ok(file) = File::open(&path) {
+        let _ = file.lock_shared();
     }
 }

@@ -89,6 +89,16 @@ impl Subject {
     pub fn cell_name(&self) -> String {
         format!("{}-{}", self.form, self.layout)
     }
+
+    /// The form of weights in a cell of this name; none where it is no name of a cell.
+    pub fn form_of(cell_name: &str) -> Option<&'static str> {
+        let forms = Weights::ALL.iter().map(|form| form.name());
+        forms.into_iter().find(|form| {
+            let layout = cell_name.strip_prefix(form).and_then(|rest| rest.strip_prefix('-'));
+            layout
+                .is_some_and(|layout| !layout.is_empty() && layout.bytes().all(|b| b.is_ascii_alphanumeric()))
+        })
+    }
 }
 
 impl Manifest {
@@ -156,7 +166,7 @@ pub fn data_name(random: u64) -> String {
     format!("weights-{random:016x}.bin")
 }
 
-fn is_data_name(name: &str) -> bool {
+pub fn is_data_name(name: &str) -> bool {
     let random = name.strip_prefix("weights-").and_then(|name| name.strip_suffix(".bin"));
     random.is_some_and(|digits| digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }

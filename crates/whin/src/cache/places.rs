@@ -4,24 +4,28 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::{CacheMode, cell, reader};
+use super::manifest::Subject;
+use super::{CacheMode, cell, reader, writer};
 use crate::checkpoint::hub::{self, HubName, Settings};
 use crate::{Error, ErrorKind, Result};
 
 /// The folder for cells in that of a checkpoint.
 const IN_CHECKPOINT: &str = ".whin-cache";
 
-/// The folders in which the cells of `checkpoint` may lie, in the order in which they are tried.
+/// The folders in which the cells of `checkpoint` may lie, in the order in which they are tried. Links are left alone:
+/// a checkpoint from elsewhere could have them lead anywhere.
 pub fn roots(checkpoint: &Path, mode: &CacheMode) -> Vec<PathBuf> {
     let elsewhere = |folder: &Path| folder.join(name_elsewhere(checkpoint));
-    match mode {
+    let mut roots = match mode {
         CacheMode::Auto => {
             let own = checkpoint.join(IN_CHECKPOINT);
             [own].into_iter().chain(user_folder().as_deref().map(elsewhere)).collect()
         }
         CacheMode::Folder(folder) => vec![elsewhere(folder)],
         CacheMode::Off => Vec::new(),
-    }
+    };
+    roots.retain(|root| !root.is_symlink());
+    roots
 }
 
 /// The user's folder for the cells of checkpoints whose own folders cannot be written: `whin` in what
@@ -56,8 +60,8 @@ pub struct Cached {
     pub folder: PathBuf,
     /// The checkpoint that they were made from; none where they were never finished, or are damaged.
     pub checkpoint: Option<PathBuf>,
-    /// The form of the weights, as [`Weights::name`](crate::Weights::name) has it; none likewise.
-    pub form: Option<String>,
+    /// The form of the weights, as [`Weights::name`](crate::Weights::name) has it.
+    pub form: String,
     /// Bytes of all files in the folder.
     pub bytes: u64,
     /// When they were written.
@@ -102,13 +106,12 @@ pub fn list(shared: Option<&Path>, checkpoints: &[PathBuf]) -> Result<Vec<Cached
         }
     }
     let mut found = Vec::new();
-    for root in roots {
-        for folder in folders(&root)? {
-            // Only what a writer has begun is a cell: a wrongly given folder must not look like one.
-            if folder.join(cell::LOCK).is_file() {
-                found.push(look(folder)?);
-            }
-        }
+    for root in roots.into_iter().filter(|root| !root.is_symlink()) {
+        let cells = folders(&root).unwrap_or_else(|error| {
+            tracing::warn!("{error}");
+            Vec::new()
+        });
+        found.extend(cells.into_iter().filter_map(look));
     }
     found.sort_by(|a, b| a.folder.cmp(&b.folder));
     found.dedup();
@@ -118,7 +121,8 @@ pub fn list(shared: Option<&Path>, checkpoints: &[PathBuf]) -> Result<Vec<Cached
 /// Removes packed weights. Processes that use them go on unharmed, where the system lets files in use be removed.
 ///
 /// # Errors
-/// [`Io`](ErrorKind::Io) where they are being written by another process, or cannot be removed.
+/// [`Io`](ErrorKind::Io) where they are being written by another process, cannot be removed, or other files lie
+/// among them.
 pub fn remove(cached: &Cached) -> Result<()> {
     let folder = &cached.folder;
     let failed = |error| failed("remove", folder, error);
@@ -126,30 +130,32 @@ pub fn remove(cached: &Cached) -> Result<()> {
         let message = format!("{} is being written by another process: try again later", folder.display());
         return Err(Error::new(ErrorKind::Io, message));
     };
-    fs::remove_dir_all(folder).map_err(failed)?;
+    writer::sweep(folder, &[], &lock).map_err(failed)?;
+    fs::remove_file(folder.join(cell::LOCK)).map_err(failed)?;
     drop(lock);
+    fs::remove_dir(folder).map_err(failed)?;
     // The last one takes the folder for all cells of its checkpoint along, which then holds at most the note for git.
     if let Some(root) = folder.parent()
         && folders(root)?.is_empty()
     {
-        let _ = fs::remove_file(root.join(".gitignore"));
+        let note = root.join(writer::IGNORE);
+        if fs::read(&note).is_ok_and(|text| text == writer::IGNORED.as_bytes()) {
+            let _ = fs::remove_file(note);
+        }
         let _ = fs::remove_dir(root);
     }
     Ok(())
 }
 
-fn look(folder: PathBuf) -> Result<Cached> {
-    let manifest = reader::manifest(&folder);
-    let mut bytes = 0;
-    for entry in fs::read_dir(&folder).map_err(|error| failed("read", &folder, error))? {
-        bytes += entry.and_then(|entry| entry.metadata()).map_or(0, |metadata| metadata.len());
-    }
+/// What is in `folder`, if that is a cell: it has the name of one, and the lock that a writer begins with.
+fn look(folder: PathBuf) -> Option<Cached> {
+    let form = Subject::form_of(folder.file_name()?.to_str()?)?;
+    fs::symlink_metadata(folder.join(cell::LOCK)).ok().filter(fs::Metadata::is_file)?;
+    let entries = fs::read_dir(&folder).ok()?;
+    let bytes = entries.flatten().map(|entry| entry.metadata().map_or(0, |metadata| metadata.len())).sum();
     let written = fs::metadata(folder.join(cell::MANIFEST)).and_then(|metadata| metadata.modified()).ok();
-    let (checkpoint, form) = match manifest {
-        Some(manifest) => (Some(manifest.checkpoint.into()), Some(manifest.subject.form)),
-        None => (None, None),
-    };
-    Ok(Cached { folder, checkpoint, form, bytes, written })
+    let checkpoint = reader::manifest(&folder).map(|manifest| manifest.checkpoint.into());
+    Some(Cached { folder, checkpoint, form: form.to_owned(), bytes, written })
 }
 
 /// The folders in `root`, none where that does not exist.

@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::manifest::{self, Entry, HEAD, LONGEST, Manifest, Subject};
 use super::sources::{Sources, Stamps};
 use super::{Verify, cell, writer};
+use crate::available_threads;
 
 /// The weights of a cell, mapped and checked.
 #[derive(Debug)]
@@ -40,6 +41,19 @@ pub enum Unusable {
     Absent,
     /// What is there is damaged, or is no longer, or not yet, what is wanted; the text goes on after "the cell".
     Stale(String),
+    /// It cannot be read now, which says nothing about it.
+    Blocked(String),
+}
+
+/// Whether a failure to read tells something about the file itself. Memory, handles and devices that fail do not.
+fn of_reading(error: &io::Error, what: &str) -> Unusable {
+    use io::ErrorKind::{InvalidData, InvalidInput, NotADirectory, NotFound, PermissionDenied};
+    match error.kind() {
+        // Somebody else's.
+        PermissionDenied => Unusable::Absent,
+        InvalidData | InvalidInput | NotADirectory | NotFound => Unusable::Stale(format!("{what}: {error}")),
+        _ => Unusable::Blocked(error.to_string()),
+    }
 }
 
 impl From<String> for Unusable {
@@ -62,7 +76,7 @@ pub fn open(
     let json = match read(&folder.join(cell::MANIFEST), LONGEST) {
         Ok(json) => json,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Unusable::Absent),
-        Err(error) => return Err(format!("cannot be read: {error}").into()),
+        Err(error) => return Err(of_reading(&error, "has a manifest that cannot be read")),
     };
     let manifest = Manifest::parse(&json)?;
     if manifest.subject != *subject {
@@ -75,11 +89,11 @@ pub fn open(
     match difference {
         Ok(None) => {}
         Ok(Some(what)) => return Err(format!("was made from other files: {what}").into()),
-        Err(error) => return Err(format!("cannot be compared with the checkpoint: {error}").into()),
+        Err(error) => return Err(Unusable::Blocked(error.to_string())),
     }
     let data = map(&folder.join(&manifest.data), &manifest, &json)?;
     check_sums(&data, &manifest.weights, threads)?;
-    if stamped != sources.stamps() {
+    if stamped != sources.stamps() || holds_more(folder, &manifest.data) {
         // The next start is quicker with it, and no worse without.
         let _ = renew_witness(folder, &manifest.data, &Witness { manifest: digest, files: sources.stamps() });
     }
@@ -92,14 +106,24 @@ pub fn manifest(folder: &Path) -> Option<Manifest> {
     Manifest::parse(&read(&folder.join(cell::MANIFEST), LONGEST).ok()?).ok()
 }
 
-/// Notes anew how the sources look, unless the cell is just being replaced, and takes along what a process that was
-/// killed at this very work has left.
+/// Whether a writer that was killed has left something beside the files of a cell.
+fn holds_more(folder: &Path, data: &str) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    let known = [data, cell::MANIFEST, cell::WITNESS, cell::LOCK];
+    entries.flatten().any(|entry| {
+        let name = entry.file_name();
+        known.iter().all(|known| name != *known) && name.to_str().is_some_and(writer::is_ours)
+    })
+}
+
+/// Notes anew how the sources look, unless the cell is just being replaced, and takes along what writers that were
+/// killed have left.
 fn renew_witness(folder: &Path, data: &str, witness: &Witness) -> io::Result<()> {
-    let Some(_lock) = cell::lock(folder)? else { return Ok(()) };
+    let Some(lock) = cell::lock(folder)? else { return Ok(()) };
     if manifest::digest(&read(&folder.join(cell::MANIFEST), LONGEST)?) != witness.manifest {
         return Ok(());
     }
-    writer::sweep(folder, &[data, cell::MANIFEST, cell::WITNESS])?;
+    writer::sweep(folder, &[data, cell::MANIFEST, cell::WITNESS], &lock)?;
     cell::write_witness(folder, witness)
 }
 
@@ -123,7 +147,7 @@ fn read(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
 
 /// Maps the weights' file of `manifest`, whose bytes are `json`.
 fn map(path: &Path, manifest: &Manifest, json: &[u8]) -> Result<Bytes, Unusable> {
-    let data = Bytes::map(path).map_err(|error| format!("has weights that cannot be read: {error}"))?;
+    let data = Bytes::map(path).map_err(|error| of_reading(&error, "has weights that cannot be read"))?;
     if data.len() as u64 != manifest.size {
         return Err(format!("has {} bytes of weights instead of {}", data.len(), manifest.size).into());
     }
@@ -148,8 +172,12 @@ fn check_sums(data: &Bytes, entries: &[Entry], threads: usize) -> Result<(), Unu
                 }
             }
         };
-        for _ in 1..threads {
-            scope.spawn(work);
+        // The pages of the system's own cache are there already: more threads than cores would only wait.
+        for _ in 1..threads.min(available_threads()).min(entries.len()) {
+            // Where the system starts no more, those that there are do it.
+            if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                break;
+            }
         }
         work();
     });
@@ -175,5 +203,22 @@ impl Packed {
         let entry =
             self.entries.get(name).filter(|entry| entry.kind == kind.name() && entry.shape == shape)?;
         Section::new(self.data.clone(), range(entry))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_tells_something_about_a_file_condemns_it() {
+        let of = |kind: io::ErrorKind| of_reading(&kind.into(), "x");
+        for kind in [io::ErrorKind::NotFound, io::ErrorKind::InvalidData, io::ErrorKind::InvalidInput] {
+            assert!(matches!(of(kind), Unusable::Stale(why) if why.starts_with("x: ")), "{kind:?}");
+        }
+        for kind in [io::ErrorKind::OutOfMemory, io::ErrorKind::Interrupted, io::ErrorKind::Other] {
+            assert!(matches!(of(kind), Unusable::Blocked(_)), "{kind:?}");
+        }
+        assert!(matches!(of(io::ErrorKind::PermissionDenied), Unusable::Absent));
     }
 }

@@ -6,12 +6,13 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tempfile::NamedTempFile;
 use whin_kernels::SECTION_ALIGNMENT;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::cell::{self, LOCK, MANIFEST, WITNESS};
+use super::cell::{self, Lock, MANIFEST, TEMPORARY, WITNESS};
 use super::manifest::{self, Entry, FORMAT, HEAD, Manifest, Subject};
 use super::reader::Witness;
 use super::sources::{Contents, Sources};
@@ -23,14 +24,18 @@ const CHUNK: usize = 2 << 20;
 /// After so many chunks what has been written is brought to the disk, so that little is left to wait for at the end.
 const SYNCED: usize = 16;
 
+/// Without locks, what has not been written to for so long is taken for debris.
+const OLD: Duration = Duration::from_secs(24 * 3600);
+
 /// Says that only this cache's own files are in a folder, and that nobody wants them in a repository.
-const IGNORE: &str = "# Made by whin to start faster; may be removed at any time.\n*\n";
+pub const IGNORE: &str = ".gitignore";
+pub const IGNORED: &str = "# Made by whin to start faster; may be removed at any time.\n*\n";
 
 /// A cell that is being written.
 #[derive(Debug)]
 pub struct Writer {
     folder: PathBuf,
-    _lock: File,
+    lock: Lock,
     data: Chunks,
     weights: Vec<Entry>,
     sources: Sources,
@@ -46,7 +51,7 @@ impl Writer {
     pub fn start(folder: &Path, sources: &Sources) -> io::Result<Option<Self>> {
         make_folder(folder)?;
         let Some(lock) = cell::lock(folder)? else { return Ok(None) };
-        sweep(folder, &[])?;
+        sweep(folder, &[], &lock)?;
         let mut data = Chunks::new(cell::temporary(folder)?)?;
         data.write(&vec![0; HEAD as usize])?;
         let reading = sources.clone();
@@ -54,7 +59,7 @@ impl Writer {
         let contents = std::thread::Builder::new().name("whin-hash".to_owned());
         let contents = contents.spawn(move || reading.contents())?;
         let (folder, sources, weights) = (folder.to_owned(), sources.clone(), Vec::new());
-        Ok(Some(Self { folder, _lock: lock, data, weights, sources, contents }))
+        Ok(Some(Self { folder, lock, data, weights, sources, contents }))
     }
 
     /// Where it is being written.
@@ -92,7 +97,7 @@ impl Writer {
     /// # Errors
     /// Those of writing; also where the checkpoint has changed in the meantime.
     pub fn finish(self, subject: Subject, checkpoint: &Path) -> io::Result<()> {
-        let Self { folder, _lock, data, weights, sources, contents } = self;
+        let Self { folder, lock, data, weights, sources, contents } = self;
         let contents = contents.join().map_err(|_| io::Error::other("the checkpoint could not be hashed"))?;
         let contents = contents.map_err(io::Error::other)?;
         if !sources.are_unchanged() {
@@ -121,33 +126,41 @@ impl Writer {
         sync_folder(&folder)?;
         let witness = Witness { manifest: manifest::digest(&json), files: sources.stamps() };
         cell::write_witness(&folder, &witness)?;
-        sweep(&folder, &[name.as_str(), MANIFEST, WITNESS])
+        sweep(&folder, &[name.as_str(), MANIFEST, WITNESS], &lock)
     }
 }
 
 /// Makes the folder of a cell, and says in the one above what it is.
 fn make_folder(folder: &Path) -> io::Result<()> {
+    if let Some(root) = folder.parent() {
+        fs::create_dir_all(root)?;
+        // Only a new file: what has the name already, a link perhaps, stays.
+        match File::options().write(true).create_new(true).open(root.join(IGNORE)) {
+            Ok(mut file) => file.write_all(IGNORED.as_bytes())?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
     // What is not a folder here was never a cell; everything under this name is this cache's own.
     if fs::symlink_metadata(folder).is_ok_and(|metadata| !metadata.is_dir()) {
         fs::remove_file(folder)?;
     }
-    fs::create_dir_all(folder)?;
-    if let Some(root) = folder.parent() {
-        let ignore = root.join(".gitignore");
-        if !ignore.exists() {
-            fs::write(ignore, IGNORE)?;
-        }
-    }
-    Ok(())
+    fs::create_dir_all(folder)
 }
 
-/// Removes everything from a cell but its lock and the files to `keep`: what is left of writers that were killed, and
-/// weights that no manifest names any more. Whoever still uses those keeps them until the end.
-pub fn sweep(folder: &Path, keep: &[&str]) -> io::Result<()> {
+/// Whether a file of this name in a cell was put there by a writer. Others are never touched.
+pub fn is_ours(name: &str) -> bool {
+    name == MANIFEST || name == WITNESS || name.starts_with(TEMPORARY) || manifest::is_data_name(name)
+}
+
+/// Removes what writers have put into a cell, except for the files to `keep`: what is left of those that were killed,
+/// and weights that no manifest names any more. Whoever still uses those keeps them until the end.
+pub fn sweep(folder: &Path, keep: &[&str], lock: &Lock) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
-        if name == LOCK || keep.iter().any(|keep| name == *keep) {
+        let is_ours = name.to_str().is_some_and(is_ours);
+        if !is_ours || keep.iter().any(|keep| name == *keep) || !(lock.is_sure || is_old(&entry)) {
             continue;
         }
         let removed = match entry.file_type()?.is_dir() {
@@ -162,6 +175,12 @@ pub fn sweep(folder: &Path, keep: &[&str]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether nobody can still be writing an entry.
+fn is_old(entry: &fs::DirEntry) -> bool {
+    let modified = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+    modified.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > OLD)
 }
 
 fn sync_folder(folder: &Path) -> io::Result<()> {

@@ -4,6 +4,7 @@ pub mod eos;
 mod header;
 pub mod hub;
 pub mod safetensors;
+pub mod seen;
 pub mod source;
 pub mod storage;
 

@@ -12,6 +12,7 @@ use whin_kernels::bytes::Bytes;
 use whin_kernels::{Dtype, Tensor};
 
 use super::header::{self, Entry, LONGEST_NAME, MOST_TENSORS};
+use super::seen::Seen;
 use super::source::Source;
 use super::storage::{Storage, refuse_foreign};
 use crate::{Error, ErrorKind, Result};
@@ -42,6 +43,7 @@ pub struct Tensors {
     problems: Vec<String>,
     unsupported: Vec<String>,
     storage: Storage,
+    seen: Seen,
 }
 
 #[derive(Clone, Debug)]
@@ -74,6 +76,8 @@ impl Tensors {
         if files.is_empty() {
             files.push(SINGLE.to_owned());
         }
+        let mut seen = Seen::default();
+        files.iter().for_each(|file| seen.look(source, file));
         let shards = open_shards(source, &files, &index)?;
         let mut tensors: BTreeMap<String, Place> = BTreeMap::new();
         for shard in shards {
@@ -99,7 +103,7 @@ impl Tensors {
             return Err(invalid(listed("the index and the files do not fit", &absent)));
         }
         let (claimed, problems, unsupported, storage) = Default::default();
-        Ok(Self { tensors, files, claimed, problems, unsupported, storage })
+        Ok(Self { tensors, files, claimed, problems, unsupported, storage, seen })
     }
 
     /// Hears how the checkpoint says that its matrices are stored, before the first claim.
@@ -111,9 +115,9 @@ impl Tensors {
         refuse_foreign(self.names())
     }
 
-    /// The names of the files that hold them.
-    pub fn files(&self) -> &[String] {
-        &self.files
+    /// The files that hold them, as they were before they were opened.
+    pub fn seen(&self) -> &Seen {
+        &self.seen
     }
 
     /// Whether a tensor of this name is there.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use whin_kernels::{Backend, WeightKind};
@@ -90,7 +91,7 @@ impl<B: Backend> Model<B> {
         (loads, form): (&[Load], Weights),
         progress: &mut Progress<'_>,
     ) -> Result<(Self, Origin)> {
-        if let Some(model) = Self::open(&mut cell, backend, spec, form) {
+        if let Some((model, _)) = Self::open(&mut cell, backend, spec, form) {
             return Ok((model, Origin { is_cache: true, kept: None }));
         }
         let keeper = cell.keep();
@@ -104,10 +105,17 @@ impl<B: Backend> Model<B> {
         Ok((model, Origin { is_cache: false, kept: Some(keeper.finish(write)) }))
     }
 
-    /// The weights out of `cell`, where they are all there.
-    pub(crate) fn open(cell: &mut Cell, backend: &mut B, spec: &Spec, form: Weights) -> Option<Self> {
+    /// The weights out of `cell`, where they are all there, and the folder that has them.
+    pub(crate) fn open(
+        cell: &mut Cell,
+        backend: &mut B,
+        spec: &Spec,
+        form: Weights,
+    ) -> Option<(Self, PathBuf)> {
         let packed = cell.open()?;
-        Self::adopt(backend, spec, form, &packed).inspect_err(|weight| cell.reject(&packed, weight)).ok()
+        let model = Self::adopt(backend, spec, form, &packed);
+        let model = model.inspect_err(|weight| cell.reject(&packed, weight)).ok()?;
+        Some((model, packed.folder().to_owned()))
     }
 
     /// As [`Self::load`], and shares all weights with `all`.

@@ -13,9 +13,11 @@ fn prepare_makes_the_first_start_quick() {
     assert!(outcome.stdout.starts_with("packed in ") && outcome.stderr.is_empty(), "{outcome:?}");
     model.is_tidy();
     assert!(model.answers().is_from_cache);
-    assert_eq!(whin(["prepare", "-m", model.path()]).succeeded().stdout, "packed already\n");
+    let again = whin(["prepare", "-m", model.path()]).succeeded().stdout;
+    assert_eq!(again, format!("packed already in {}\n", model.cell().display()));
     let written = json(["prepare", "-m", model.path(), "--weights", "int4"]);
-    assert!(written["written"].as_str().unwrap().ends_with("int4-panels16"), "{written}");
+    assert!(written["folder"].as_str().unwrap().ends_with("int4-panels16"), "{written}");
+    assert_eq!(written["is_new"], true);
     assert!(model.answers_with(&["--weights", "int4"]).is_from_cache);
 }
 
@@ -89,15 +91,26 @@ fn a_shared_folder_is_listed_and_emptied() {
         whin(["prepare", "-m", model.path(), "--out", shared.path()]).succeeded();
     }
     fs::write(shared.file("mine"), "").unwrap();
-    fs::create_dir(shared.file("also-mine")).unwrap();
+    // Folders that a wrongly given one may hold: one that looks a little like a cell, and one that looks like one.
+    for folder in ["also-mine/a", "also-mine/int8-panels16"] {
+        fs::create_dir_all(shared.file(folder)).unwrap();
+        for file in ["lock", "data.txt"] {
+            fs::write(shared.file(folder).join(file), "mine").unwrap();
+        }
+    }
     let list = |args: &[&str]| {
         let args = [&["cache", "list", "--cache-dir", shared.path()], args].concat();
         json(args)["caches"].as_array().unwrap().len()
     };
-    assert_eq!((list(&[]), list(&["-m", one.path()])), (2, 1));
+    assert_eq!((list(&[]), list(&["-m", one.path()])), (3, 1));
     whin(["cache", "rm", "--cache-dir", shared.path(), "-m", one.path()]).succeeded();
-    assert_eq!(list(&[]), 1);
-    whin(["cache", "rm", "--cache-dir", shared.path(), "--all"]).succeeded();
+    assert_eq!(list(&[]), 2);
+    let rm = whin(["cache", "rm", "--cache-dir", shared.path(), "--all"]);
+    assert_eq!(rm.code, Some(1), "{rm:?}");
+    assert!(rm.stderr.starts_with("error[io]: ") && rm.stderr.contains("also-mine/int8-panels16"), "{rm:?}");
+    for folder in ["also-mine/a", "also-mine/int8-panels16"] {
+        assert_eq!(fs::read(shared.file(folder).join("data.txt")).unwrap(), b"mine");
+    }
     let left = fs::read_dir(shared.path()).unwrap().map(|entry| entry.unwrap().file_name());
     let mut left: Vec<_> = left.collect();
     left.sort();
@@ -122,4 +135,71 @@ fn packed_weights_of_the_hub_are_found_by_name() {
         finish(command.spawn().unwrap()).succeeded().json()["caches"].as_array().unwrap().len()
     };
     assert_eq!((list(&[]), list(&["-m", "whin/seedling"])), (1, 1));
+}
+
+#[test]
+#[cfg(unix)]
+fn links_do_not_lead_the_cache_elsewhere() {
+    use std::os::unix::fs::symlink;
+    let (model, elsewhere, user) = (Model::new(), Folder::empty(), Folder::empty());
+    let cell = elsewhere.file("int8-panels16");
+    fs::create_dir(&cell).unwrap();
+    fs::write(cell.join("lock"), "").unwrap();
+    fs::write(cell.join("thesis.tex"), "mine").unwrap();
+    symlink(elsewhere.path(), model.folder.file(CACHE)).unwrap();
+    let run = |mut command: std::process::Command| {
+        super::right(finish(command.env("XDG_CACHE_HOME", user.path()).spawn().unwrap()))
+    };
+    assert!(!run(model.command()).is_from_cache);
+    assert!(run(model.command()).is_from_cache, "it is kept in the user's folder");
+    let mut rm = command(["cache", "rm", "-m", model.path()]);
+    finish(rm.env("XDG_CACHE_HOME", user.path()).spawn().unwrap()).succeeded();
+    assert_eq!(super::files(&cell).into_keys().collect::<Vec<_>>(), ["lock", "thesis.tex"]);
+
+    // Inside of the cache's own folder they are replaced, not followed.
+    let model = Model::cached();
+    let lock = model.cell().join("lock");
+    for (link, target) in [(lock, "a"), (model.folder.file(CACHE).join(".gitignore"), "b")] {
+        fs::remove_file(&link).unwrap();
+        symlink(elsewhere.file(target), link).unwrap();
+    }
+    fs::write(model.cell().join("manifest.json"), "{}").unwrap();
+    model.recovers("links");
+    assert!(!elsewhere.file("a").exists() && !elsewhere.file("b").exists());
+}
+
+#[test]
+fn two_that_prepare_at_once_both_succeed() {
+    let model = Model::new();
+    let children: Vec<_> =
+        (0..4).map(|_| command(["prepare", "-m", model.path()]).spawn().unwrap()).collect();
+    let outcomes: Vec<_> = children.into_iter().map(finish).collect();
+    let packed = outcomes.iter().filter(|outcome| outcome.stdout.starts_with("packed in ")).count();
+    assert!(outcomes.iter().all(|outcome| outcome.code == Some(0)) && packed == 1, "{outcomes:?}");
+    model.is_tidy();
+}
+
+#[test]
+#[cfg(unix)]
+fn names_that_are_no_text_are_shown_as_far_as_they_can_be() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let (model, out) = (Model::new(), Folder::empty());
+    let odd = out.file("x").with_file_name(OsStr::from_bytes(b"y\xff"));
+    let run = |args: &[&OsStr]| whin(args).succeeded().json();
+    let [prepare, m, to, as_json] = ["prepare", "-m", "--out", "--json"].map(OsStr::new);
+    assert_eq!(run(&[prepare, m, model.path().as_ref(), to, odd.as_os_str(), as_json])["is_new"], true);
+    let [cache, list, dir] = ["cache", "list", "--cache-dir"].map(OsStr::new);
+    assert_eq!(run(&[cache, list, dir, odd.as_os_str(), as_json])["caches"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn what_is_left_of_a_removed_checkpoint_can_be_removed() {
+    let (model, shared) = (Model::new(), Folder::empty());
+    whin(["prepare", "-m", model.path(), "--out", shared.path()]).succeeded();
+    let path = model.path().to_owned();
+    drop(model);
+    let removed = whin(["cache", "rm", "-m", &path, "--cache-dir", shared.path()]).succeeded();
+    assert!(removed.stdout.contains("int8-panels16"), "{removed:?}");
+    assert_eq!(fs::read_dir(shared.path()).unwrap().count(), 0);
 }

@@ -54,9 +54,14 @@ fn what_a_killed_writer_left_goes_with_the_next() {
     std::fs::create_dir(model.cell().join("tmp-folder")).unwrap();
     assert!(!model.answers().is_from_cache);
     model.is_tidy();
-    // Beside a finished cell it stays until there is something to write, and harms nobody.
-    std::fs::write(model.cell().join("tmp-late"), "").unwrap();
+    // Beside a finished cell it goes with the next start; what nobody here has written stays.
+    for name in ["tmp-late", "weights-0123456789abcdef.bin", "notes"] {
+        std::fs::write(model.cell().join(name), "").unwrap();
+    }
     assert!(model.answers().is_from_cache);
+    assert!(model.cell().join("notes").exists());
+    std::fs::remove_file(model.cell().join("notes")).unwrap();
+    model.is_tidy();
 }
 
 #[test]

@@ -1,0 +1,72 @@
+//! What the system says of a checkpoint's files. It is asked before they are read, so that whoever looks again later
+//! knows whether what was read is what is there.
+
+use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use serde::{Deserialize, Serialize};
+
+use super::source::Source;
+
+/// What the system says of one file. A change of the contents changes this, but for an effort to the contrary.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stamp {
+    size: u64,
+    modified: u128,
+    /// When anything about the file last changed, and which file it is; only Unix tells.
+    changed: Option<(i64, i64)>,
+    file: Option<(u64, u64)>,
+}
+
+/// The files that were looked for, by name, and what was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen(BTreeMap<String, Option<Stamp>>);
+
+impl Seen {
+    /// Looks for the file `name`.
+    pub fn look(&mut self, source: &Source, name: &str) {
+        let Source::Folder(folder) = source else { return };
+        self.0.insert(name.to_owned(), Stamp::of(&folder.join(name)));
+    }
+
+    /// These and the `others`.
+    pub fn and(mut self, others: &Self) -> Self {
+        self.0.extend(others.0.clone());
+        self
+    }
+
+    /// Looks for the same files again.
+    pub fn again(&self, source: &Source) -> Self {
+        let mut now = Self::default();
+        self.0.keys().for_each(|name| now.look(source, name));
+        now
+    }
+
+    /// The files that were there.
+    pub fn found(&self) -> impl Iterator<Item = (&str, &Stamp)> {
+        self.0.iter().filter_map(|(name, stamp)| Some((name.as_str(), stamp.as_ref()?)))
+    }
+}
+
+impl Stamp {
+    /// None where the file is not there or cannot be asked for: whoever reads it will say why.
+    fn of(path: &Path) -> Option<Self> {
+        std::fs::metadata(path).ok().map(|metadata| Self::read(&metadata))
+    }
+
+    fn read(metadata: &Metadata) -> Self {
+        let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        #[cfg(unix)]
+        let (changed, file) = {
+            use std::os::unix::fs::MetadataExt;
+            (Some((metadata.ctime(), metadata.ctime_nsec())), Some((metadata.dev(), metadata.ino())))
+        };
+        #[cfg(not(unix))]
+        let (changed, file) = (None, None);
+        let modified = modified.map_or(0, |time| time.as_nanos());
+        Self { size: metadata.len(), modified, changed, file }
+    }
+}

@@ -1,0 +1,95 @@
+//! Checkpoints that change while they are read: what is packed then is never taken for what is there.
+
+#![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
+
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+use whin::{CacheMode, Checkpoint, Engine, ErrorKind, Options};
+
+const SHARD: &str = "model-00002-of-00002.safetensors";
+
+fn copy() -> TempDir {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/seedling");
+    let folder = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
+        if entry.path().is_file() {
+            fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+        }
+    }
+    folder
+}
+
+/// Puts another file in the place of `name`, as a download does: the old one stays with whoever has it open.
+fn replace(folder: &Path, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(folder.join(name)).unwrap();
+    change(&mut bytes);
+    fs::write(folder.join("new"), bytes).unwrap();
+    fs::rename(folder.join("new"), folder.join(name)).unwrap();
+}
+
+fn replace_shard(folder: &Path) {
+    replace(folder, SHARD, |bytes| {
+        let len = bytes.len();
+        bytes[len / 2..len / 2 + 1000].fill(0);
+    });
+}
+
+/// Whether the checkpoint as it is now would come out of a cache.
+fn is_cached(folder: &Path) -> bool {
+    Engine::load(Some(folder), &Options::default()).unwrap().is_from_cache()
+}
+
+#[test]
+fn a_shard_that_changes_after_it_was_opened_is_not_packed_under_its_name() {
+    let folder = copy();
+    let checkpoint = Checkpoint::open(Some(folder.path())).unwrap();
+    let mut replaced = false;
+    let mut progress = |_, _| {
+        if !std::mem::replace(&mut replaced, true) {
+            replace_shard(folder.path());
+        }
+    };
+    let error = Engine::prepare(&checkpoint, &Options::default(), &mut progress).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    assert!(error.to_string().contains("changed while it was read"), "{error}");
+    assert!(!is_cached(folder.path()), "nothing was kept");
+    assert!(is_cached(folder.path()));
+}
+
+#[test]
+fn an_engine_of_an_old_shard_leaves_no_cache() {
+    let folder = copy();
+    let checkpoint = Checkpoint::open(Some(folder.path())).unwrap();
+    let mut progress = |done, total| {
+        if done == total {
+            replace_shard(folder.path());
+        }
+    };
+    let engine = Engine::start(&checkpoint, &Options::default(), &mut progress).unwrap();
+    engine.wait_for_cache();
+    assert!(!is_cached(folder.path()));
+}
+
+#[test]
+fn a_config_that_changes_after_it_was_read_is_noticed() {
+    let changed = |folder: &Path| {
+        replace(folder, "config.json", |bytes| {
+            *bytes = String::from_utf8(bytes.clone()).unwrap().replace("1e-06", "1e-05").into_bytes();
+        });
+    };
+    let folder = copy();
+    let checkpoint = Checkpoint::open(Some(folder.path())).unwrap();
+    changed(folder.path());
+    let error = Engine::prepare(&checkpoint, &Options::default(), &mut |_, _| ()).unwrap_err();
+    assert!(error.to_string().contains("changed while it was read"), "{error}");
+
+    // Nor does a cache of what is there now serve for what was read before.
+    let cache = tempfile::tempdir().unwrap();
+    let options = Options { cache: CacheMode::Folder(cache.path().to_owned()), ..Options::default() };
+    let now = Checkpoint::open(Some(folder.path())).unwrap();
+    assert!(Engine::prepare(&now, &options, &mut |_, _| ()).unwrap().is_new);
+    assert!(!Engine::prepare(&now, &options, &mut |_, _| ()).unwrap().is_new);
+    assert!(!Engine::start(&checkpoint, &options, &mut |_, _| ()).unwrap().is_from_cache());
+}
