@@ -22,6 +22,14 @@ pub fn guard(program: impl FnOnce() -> ExitCode) -> ExitCode {
     })
 }
 
+/// Has a write beyond a limit on the size of files fail, which the load cache can do without, rather than the system
+/// end the process.
+#[cfg(unix)]
+pub fn let_writes_fail() {
+    // Whether the signal came is of no interest, and without a handler things are as they were.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, std::sync::Arc::default());
+}
+
 /// Shows the last panic, if there was one.
 pub fn show() {
     if let Some(fault) = LAST.lock().unwrap_or_else(PoisonError::into_inner).take() {

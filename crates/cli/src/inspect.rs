@@ -1,11 +1,12 @@
 //! `whin inspect`: what a checkpoint is, whether it runs, and what it will need.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use serde_json::{Value, json};
 use whin::memory::{available, size};
-use whin::{Needs, Options, Weights};
+use whin::{Checkpoint, Needs, Options, Weights};
 
 use crate::model::{KvArgs, ModelArgs, invalid, open};
 use crate::out;
@@ -39,29 +40,62 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         (None, _) => args.model.open()?,
     };
     let stored = checkpoint.check()?;
-    let spec = checkpoint.spec();
-    let context = args.context.unwrap_or(spec.max_positions);
-    if context == 0 || context > spec.max_positions {
-        return Err(
-            invalid(format!("context {context}: the model can do 1 to {}", spec.max_positions)).into()
-        );
+    let most = checkpoint.spec().max_positions;
+    let context = args.context.unwrap_or(most);
+    if context > most || context < most.min(2) {
+        return Err(invalid(format!("context {context}: the model can do {} to {most}", most.min(2))).into());
     }
-    let options = |weights| Options {
-        weights,
-        kv: args.kv.kind(),
-        context: Some(context),
-        prefill_chunk: args.prefill_chunk,
-        ..Options::default()
-    };
-    let needs = |weights| Needs::new(spec, &options(weights));
-    let rest = needs(Weights::Int8); // all but the weights is the same for all
-    let available = available();
-    if args.json {
-        let by_form = |bytes: &dyn Fn(Weights) -> u64| {
-            let named = Weights::ALL.map(|weights| (weights.name().to_owned(), bytes(weights).into()));
-            Value::Object(named.into_iter().collect())
+    let needs = Weights::ALL.map(|weights| {
+        let options = Options {
+            weights,
+            kv: args.kv.kind(),
+            context: Some(context),
+            prefill_chunk: args.prefill_chunk,
+            ..Options::default()
         };
-        out::json(&json!({
+        (weights, Needs::new(checkpoint.spec(), &options))
+    });
+    let kv = args.kv.kind().name();
+    let report = Report { checkpoint, stored, context, kv, needs, available: available() };
+    if args.json {
+        out::json(&report.json())?
+    } else {
+        out::text(&report.text())?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is known of a checkpoint that runs.
+struct Report {
+    checkpoint: Checkpoint,
+    /// How its matrices are stored.
+    stored: BTreeSet<String>,
+    /// The tokens for which keys and values are counted, and their form.
+    context: usize,
+    kv: &'static str,
+    /// In each form of weights, the largest first.
+    needs: [(Weights, Needs); 5],
+    /// Bytes of memory.
+    available: Option<u64>,
+}
+
+impl Report {
+    /// What is the same in all forms of weights.
+    fn rest(&self) -> &Needs {
+        &self.needs[0].1
+    }
+
+    fn fits(&self, needs: &Needs) -> bool {
+        self.available.is_none_or(|available| needs.total(self.context) <= available)
+    }
+
+    fn json(&self) -> Value {
+        let spec = self.checkpoint.spec();
+        let by_form = |value: &dyn Fn(&Needs) -> Value| {
+            let named = self.needs.iter().map(|(weights, needs)| (weights.name().to_owned(), value(needs)));
+            Value::Object(named.collect())
+        };
+        json!({
             "runs": true,
             "family": spec.family,
             "parameters": spec.parameters(),
@@ -70,47 +104,69 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             "vocab": spec.vocab,
             "tied_head": spec.tied,
             "max_positions": spec.max_positions,
-            "end_tokens": *checkpoint.end_tokens(),
-            "tokenizer": checkpoint.has_tokenizer(),
-            "stored": stored,
-            "weight_bytes": by_form(&|weights| needs(weights).weights),
-            "context": context,
-            "cache_bytes": rest.cache(context),
-            "kv": args.kv.kind().name(),
-            "scratch_bytes": rest.scratch,
-            "total_bytes": by_form(&|weights| needs(weights).total(context)),
-            "available_bytes": available,
-        }))?;
-        return Ok(ExitCode::SUCCESS);
+            "end_tokens": *self.checkpoint.end_tokens(),
+            "tokenizer": self.checkpoint.has_tokenizer(),
+            "stored": self.stored,
+            "weight_bytes": by_form(&|needs| needs.weights.into()),
+            "context": self.context,
+            "cache_bytes": self.rest().cache(self.context),
+            "kv": self.kv,
+            "scratch_bytes": self.rest().scratch,
+            "total_bytes": by_form(&|needs| needs.total(self.context).into()),
+            "available_bytes": self.available,
+            "fits": by_form(&|needs| self.fits(needs).into()),
+        })
     }
-    let head = if spec.tied { "head tied to the embedding" } else { "separate head" };
-    let tokenizer = if checkpoint.has_tokenizer() { "present" } else { "missing: only token ids can be run" };
-    // Plain floats go without saying.
-    let stored: Vec<String> = stored.into_iter().collect();
-    let is_quantised = stored.iter().any(|way| way.contains("scale"));
-    let stored = if is_quantised { format!("stored       {}\n", stored.join(", ")) } else { String::new() };
-    let sizes = |bytes: &dyn Fn(Weights) -> u64| {
-        let mut sizes = Weights::ALL.map(|form| format!("{} {}", form.name(), size(bytes(form))));
-        sizes.reverse();
-        sizes.join(", ")
-    };
-    let free = available.map_or(String::new(), |free| format!("; {} are free", size(free)));
-    out::text(&format!(
-        "family       {}\nparameters   {:.1} million\nshape        {} layers, width {}, vocabulary {}, {head}\nwindow       \
-         {} tokens\nend tokens   {:?}\ntokenizer    {tokenizer}\n{stored}weights      {}\ncache        {} \
-         {} for {context} tokens\nrows         {}\nin all       {}{free}\nruns         yes\n",
-        spec.family,
-        spec.parameters() as f64 / 1e6,
-        spec.layers.len(),
-        spec.width,
-        spec.vocab,
-        spec.max_positions,
-        checkpoint.end_tokens(),
-        sizes(&|weights| needs(weights).weights),
-        args.kv.kind().name(),
-        size(rest.cache(context)),
-        size(rest.scratch),
-        sizes(&|weights| needs(weights).total(context)),
-    ))?;
-    Ok(ExitCode::SUCCESS)
+
+    fn text(&self) -> String {
+        let (checkpoint, spec, context) = (&self.checkpoint, self.checkpoint.spec(), self.context);
+        let head = if spec.tied { "head tied to the embedding" } else { "separate head" };
+        let tokenizer =
+            if checkpoint.has_tokenizer() { "present" } else { "missing: only token ids can be run" };
+        let mut lines = vec![
+            ("family", spec.family.to_owned()),
+            ("parameters", format!("{:.1} million", spec.parameters() as f64 / 1e6)),
+            (
+                "shape",
+                format!(
+                    "{} layers, width {}, vocabulary {}, {head}",
+                    spec.layers.len(),
+                    spec.width,
+                    spec.vocab
+                ),
+            ),
+            ("window", format!("{} tokens", spec.max_positions)),
+            ("end tokens", format!("{:?}", checkpoint.end_tokens())),
+            ("tokenizer", tokenizer.to_owned()),
+        ];
+        // Plain floats go without saying.
+        if self.stored.iter().any(|way| way.contains("scale")) {
+            let stored: Vec<&str> = self.stored.iter().map(String::as_str).collect();
+            lines.push(("stored", stored.join(", ")));
+        }
+        lines.push(("weights", self.sizes(|needs| needs.weights)));
+        lines.push((
+            "cache",
+            format!("{} {} for {context} tokens", self.kv, size(self.rest().cache(context))),
+        ));
+        lines.push(("rows", size(self.rest().scratch)));
+        lines.push(("in all", self.sizes(|needs| needs.total(context)) + &self.free()));
+        lines.push(("runs", "yes".to_owned()));
+        lines.iter().map(|(name, value)| format!("{name:<13}{value}\n")).collect()
+    }
+
+    /// Bytes in each form, the smallest first.
+    fn sizes(&self, bytes: impl Fn(&Needs) -> u64) -> String {
+        let one = |(weights, needs): &(Weights, Needs)| format!("{} {}", weights.name(), size(bytes(needs)));
+        self.needs.iter().rev().map(one).collect::<Vec<_>>().join(", ")
+    }
+
+    /// How much memory is free, and for what that is too little.
+    fn free(&self) -> String {
+        let Some(available) = self.available else { return String::new() };
+        let beyond = self.needs.iter().rev().filter(|(_, needs)| !self.fits(needs));
+        let beyond: Vec<&str> = beyond.map(|(weights, _)| weights.name()).collect();
+        let too_little = if beyond.is_empty() { "" } else { ", too little for " };
+        format!("; {} are free{too_little}{}", size(available), beyond.join(", "))
+    }
 }

@@ -44,6 +44,8 @@ enum Command {
 fn main() -> ExitCode {
     let command = Cli::parse().command;
     warnings::show();
+    #[cfg(unix)]
+    faults::let_writes_fail();
     faults::guard(|| run(&command).unwrap_or_else(|error| out::failure(&error)))
 }
 

@@ -107,6 +107,10 @@ fn a_checkpoint_that_has_changed_is_loaded_anew() {
     let get = || engines.get(Some(folder.path()), &options()).unwrap();
     let old = get();
     assert!(get().shares_weights_with(&old));
+    // By another way to the same folder, and however its weights are found.
+    let detour = folder.path().join("..").join(folder.path().file_name().unwrap());
+    let other = Options { cache: CacheMode::Auto, ..options() };
+    assert!(engines.get(Some(&detour), &other).unwrap().shares_weights_with(&old));
     let config = folder.path().join("config.json");
     let text = fs::read_to_string(&config).unwrap().replace("4096", "2048");
     fs::write(&config, text).unwrap();
