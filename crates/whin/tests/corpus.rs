@@ -49,7 +49,11 @@ fn replay(name: &str) {
         let of_path = path.file_name().unwrap().as_encoded_bytes();
         for change in 0..CHANGES {
             let seed = xxhash_rust::xxh3::xxh3_64_with_seed(of_path, change);
-            check(target, &mutate::mutate(name, &bytes, seed), &format!("{} with seed {seed}", path.display()));
+            check(
+                target,
+                &mutate::mutate(name, &bytes, seed),
+                &format!("{} with seed {seed}", path.display()),
+            );
         }
     }
     #[cfg(target_os = "linux")]
@@ -60,7 +64,8 @@ fn replay(name: &str) {
 fn check(target: fn(&[u8]), bytes: &[u8], what: &str) {
     let run = || {
         let start = Instant::now();
-        catch_unwind(AssertUnwindSafe(|| target(bytes))).unwrap_or_else(|_| panic!("a panic escapes: {what}"));
+        catch_unwind(AssertUnwindSafe(|| target(bytes)))
+            .unwrap_or_else(|_| panic!("a panic escapes: {what}"));
         start.elapsed()
     };
     let is_quick = (0..3).any(|_| run() < LONGEST);

@@ -13,27 +13,18 @@ use tokenizers::models::bpe::BPE;
 
 use super::outline::{MOST_MODEL_VALUES, Outline};
 
-/// The tokenizer of a file that `outline` is of; none where the crate has to read it.
-pub(super) fn read(outline: &Outline<'_>) -> Option<tokenizers::Tokenizer> {
+/// The tokenizer of a file that `outline` is of, which `settings` is without its model; none where the crate has to read
+/// it.
+pub(super) fn read(outline: &Outline<'_>, settings: tokenizers::Tokenizer) -> Option<tokenizers::Tokenizer> {
     let model = model(outline.model?)?;
     let added: Vec<AddedToken> = match outline.added_tokens {
         Some(added) => serde_json::from_str(added.get()).ok()?,
         None => Vec::new(),
     };
-    let mut tokenizer = tokenizers::Tokenizer::from_bytes(without_model(outline)).ok()?;
+    let mut tokenizer = settings;
     tokenizer.with_model(model);
     tokenizer.add_tokens(added).ok()?;
     Some(tokenizer)
-}
-
-/// The same file with an empty model and no added tokens, whose ids depend on the model.
-fn without_model(outline: &Outline<'_>) -> String {
-    let mut json = "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]}".to_owned();
-    for (name, part) in outline.settings() {
-        json.push_str(&format!(",\"{name}\":{}", part.get()));
-    }
-    json.push('}');
-    json
 }
 
 fn model(json: &RawValue) -> Option<BPE> {

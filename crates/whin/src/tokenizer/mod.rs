@@ -5,6 +5,7 @@
 //! chat templates or of models.
 
 mod bpe;
+mod growth;
 mod outline;
 mod pieces;
 mod stream;
@@ -15,8 +16,8 @@ use std::sync::Arc;
 use tokenizers::models::ModelWrapper;
 
 use crate::{Error, ErrorKind, Result};
-use outline::DeclaredToken;
 pub(crate) use outline::added_token;
+use outline::{DeclaredToken, Outline};
 use pieces::Pieces;
 pub use stream::TextStream;
 
@@ -49,15 +50,8 @@ impl Tokenizer {
     pub fn from_bytes(json: &[u8], origin: &str) -> Result<Self> {
         let invalid = |why: String| Error::new(ErrorKind::InvalidCheckpoint, format!("{origin}: {why}"));
         let (outline, declared) = outline::check(json).map_err(invalid)?;
-        let by_crate = || {
-            outline.check_model()?;
-            guarded(|| tokenizers::Tokenizer::from_bytes(json))
-                .map_err(|why| format!("is not a tokenizer: {why}"))
-        };
-        let mut inner = match guarded(|| Ok(bpe::read(&outline))) {
-            Ok(Some(inner)) => inner,
-            _ => by_crate().map_err(invalid)?,
-        };
+        let mut inner = read(json, &outline, &declared).map_err(invalid)?;
+        growth::check_model(inner.get_model()).map_err(invalid)?;
         switch_off_training_aids(&mut inner).map_err(|why| invalid(why.to_string()))?;
 
         // The crate numbers added tokens itself, and only warns when the file says otherwise.
@@ -169,6 +163,25 @@ impl Tokenizer {
         guarded(|| self.shared.inner.decode(&known, false))
             .unwrap_or_else(|_| known.iter().filter_map(|&id| self.id_to_token(id)).collect())
     }
+}
+
+/// The tokenizer in `json`, by our own reader where that knows its model, else by the crate's.
+fn read(
+    json: &[u8],
+    outline: &Outline<'_>,
+    declared: &[DeclaredToken],
+) -> Result<tokenizers::Tokenizer, String> {
+    let by_crate = |json: &[u8]| {
+        guarded(|| tokenizers::Tokenizer::from_bytes(json))
+            .map_err(|why| format!("is not a tokenizer: {why}"))
+    };
+    let settings = by_crate(outline.without_model().as_bytes())?;
+    growth::check_steps(&settings, declared.iter().map(|token| token.content.len() as u64).sum())?;
+    if let Ok(Some(inner)) = guarded(|| Ok(bpe::read(outline, settings))) {
+        return Ok(inner);
+    }
+    outline.check_model()?;
+    by_crate(json)
 }
 
 fn switch_off_training_aids(inner: &mut tokenizers::Tokenizer) -> tokenizers::Result<()> {

@@ -9,6 +9,8 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::growth;
+
 /// The largest `tokenizer.json` that is read. The largest known ones have some 40 MB.
 pub(super) const LONGEST: usize = 64 << 20;
 
@@ -84,6 +86,16 @@ impl<'a> Outline<'a> {
         parts.into_iter().filter_map(|(name, part)| Some((name, part?)))
     }
 
+    /// The same file with an empty model and no added tokens, whose ids depend on the model.
+    pub fn without_model(&self) -> String {
+        let mut json = "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]}".to_owned();
+        for (name, part) in self.settings() {
+            json.push_str(&format!(",\"{name}\":{}", part.get()));
+        }
+        json.push('}');
+        json
+    }
+
     /// Checks that the model is of bearable size before the crate reads it.
     pub fn check_model(&self) -> Result<(), String> {
         #[derive(Deserialize)]
@@ -132,6 +144,7 @@ pub(super) fn check(json: &[u8]) -> Result<(Outline<'_>, Vec<DeclaredToken>), St
             ));
         }
         measure(name, part, MOST_PART_VALUES)?;
+        growth::check_tables(name, part)?;
     }
     let declared = outline.declared()?;
     Ok((outline, declared))

@@ -1,0 +1,154 @@
+//! By how much a tokenizer can make a text longer, found before any text meets it.
+//!
+//! The steps of a `tokenizer.json` run one after the other, and some replace a character by a string. A short file can
+//! hold steps that together make a gigabyte of each byte. No tokenizer needs them, so they are refused.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokenizers::models::ModelWrapper;
+
+use super::guarded;
+
+/// Bytes that a byte of a text may become before it is cut into tokens. Llama's come to 12, those of SentencePiece with
+/// a table, which knows one character of 18, to some 300.
+const MOST_TEXT: u64 = 1024;
+
+/// Bytes that a byte of a token may become when it is decoded: none are known to become more than one.
+const MOST_DECODED: u64 = 8;
+
+/// Bytes of all added tokens after the steps for texts, which they go through when a file is read.
+const MOST_ADDED: u64 = 32 << 20;
+
+/// Characters of the longest word that WordPiece may look up piece by piece, in time that grows with their square; 100
+/// and 200 are known.
+const LONGEST_WORD: usize = 1000;
+
+/// Bytes of what a model puts before, behind or in place of pieces, for each of them.
+const LONGEST_AFFIX: usize = 1024;
+
+/// Checks the tables of characters in a part, which stand there in base64: the crate believes the length that each
+/// announces, and each replaces a character by a string of any length.
+pub(super) fn check_tables(name: &str, part: &RawValue) -> Result<(), String> {
+    if !part.get().contains("precompiled_charsmap") {
+        return Ok(());
+    }
+    let value: Value =
+        serde_json::from_str(part.get()).map_err(|error| format!("is not a tokenizer: {name}: {error}"))?;
+    tables(&value).into_iter().try_for_each(|table| match longest_replacement(table) {
+        Some(_) => Ok(()),
+        None => Err(format!("has a {name} with a broken precompiled_charsmap")),
+    })
+}
+
+/// The tables anywhere in `value`.
+fn tables(value: &Value) -> Vec<&str> {
+    match value {
+        Value::Array(items) => items.iter().flat_map(tables).collect(),
+        Value::Object(map) => {
+            let own = map.get("precompiled_charsmap").and_then(Value::as_str);
+            own.into_iter().chain(map.values().flat_map(tables)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Bytes of the longest string in a table: after four bytes with the length of a tree and the tree itself, strings that
+/// each end with a zero byte. None where the tree is not all there.
+fn longest_replacement(table: &str) -> Option<u64> {
+    let bytes = BASE64_STANDARD.decode(table).ok()?;
+    let (tree, rest) = bytes.split_first_chunk::<4>()?;
+    let strings = rest.get(u32::from_le_bytes(*tree) as usize / 4 * 4..)?;
+    strings.split(|byte| *byte == 0).map(|string| string.len() as u64).max()
+}
+
+/// Checks the steps of a tokenizer whose model and added tokens do not matter; `added` are the bytes of the latter.
+pub(super) fn check_steps(settings: &tokenizers::Tokenizer, added: u64) -> Result<(), String> {
+    // As the crate writes it, in one spelling, whatever the file has.
+    let file = guarded(|| settings.to_string(false))?;
+    let file: Value = serde_json::from_str(&file).map_err(|error| error.to_string())?;
+    let normalized = growth(&file["normalizer"]);
+    let parts = ["pre_tokenizer", "post_processor"].iter().map(|part| growth(&file[*part]));
+    let text = parts.fold(normalized, u64::saturating_mul);
+    if text > MOST_TEXT {
+        return Err(format!("can make a text {text} times longer; at most {MOST_TEXT} times is accepted"));
+    }
+    if normalized.saturating_mul(added) > MOST_ADDED {
+        return Err(format!(
+            "can make its {added} bytes of added tokens {normalized} times longer; at most {MOST_ADDED} bytes are kept"
+        ));
+    }
+    match growth(&file["decoder"]) {
+        decoded if decoded > MOST_DECODED => {
+            Err(format!("can make a token {decoded} times longer; at most {MOST_DECODED} times is accepted"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Bytes that one byte may become in a step, at the most.
+fn growth(step: &Value) -> u64 {
+    let length = |key: &str| step[key].as_str().map_or(0, |text| text.len() as u64);
+    match step["type"].as_str() {
+        Some("Sequence") => {
+            let lists = ["normalizers", "pretokenizers", "decoders", "processors"];
+            let steps = lists.iter().filter_map(|list| step[*list].as_array()).flatten();
+            steps.map(growth).fold(1, u64::saturating_mul)
+        }
+        Some("Replace") => match step["pattern"]["String"].as_str().map_or(0, |pattern| pattern.len() as u64)
+        {
+            // An expression, or a string, that also matches between two characters.
+            0 => length("content") + 1,
+            pattern => length("content").div_ceil(pattern).max(1),
+        },
+        Some("Prepend") => length("prepend") + 1,
+        // Each byte becomes a character of up to two bytes, and there may be a blank before all.
+        Some("ByteLevel") => 3,
+        // A blank becomes another character, which may also stand before each word.
+        Some("Metaspace") => length("replacement") + 1,
+        Some("Precompiled") => {
+            step["precompiled_charsmap"].as_str().and_then(longest_replacement).unwrap_or(u64::MAX).max(1)
+        }
+        // Replaces what it finds by a blank; nothing is found everywhere.
+        Some("BPEDecoder") if length("suffix") == 0 => 2,
+        Some("CTC") if length("word_delimiter_token") == 0 => 2,
+        Some("WordPiece") => 2,
+        Some("TemplateProcessing") => {
+            let pieces = |list: &str| {
+                let pieces = step[list].as_array().into_iter().flatten();
+                pieces.filter(|piece| !piece["Sequence"].is_null()).count() as u64
+            };
+            // Two texts come out of a template that stands before this one.
+            pieces("single").max(pieces("pair") / 2).max(1)
+        }
+        _ => 1,
+    }
+}
+
+/// Checks what a model does for each piece of a text.
+pub(super) fn check_model(model: &ModelWrapper) -> Result<(), String> {
+    let affixes = match model {
+        ModelWrapper::BPE(bpe) => {
+            [bpe.continuing_subword_prefix.as_ref(), bpe.end_of_word_suffix.as_ref(), bpe.unk_token.as_ref()]
+        }
+        ModelWrapper::WordPiece(words) => {
+            let most = words.max_input_chars_per_word;
+            if most > LONGEST_WORD {
+                return Err(format!(
+                    "looks up words of {most} characters; at most {LONGEST_WORD} are accepted"
+                ));
+            }
+            [Some(&words.continuing_subword_prefix), Some(&words.unk_token), None]
+        }
+        ModelWrapper::WordLevel(words) => [Some(&words.unk_token), None, None],
+        ModelWrapper::Unigram(_) => [None; 3],
+    };
+    match affixes.into_iter().flatten().find(|affix| affix.len() > LONGEST_AFFIX) {
+        Some(affix) => Err(format!(
+            "has a prefix, suffix or unknown token of {} bytes; at most {LONGEST_AFFIX} are accepted",
+            affix.len()
+        )),
+        None => Ok(()),
+    }
+}
