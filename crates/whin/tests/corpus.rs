@@ -15,7 +15,7 @@ use std::sync::Once;
 use std::time::{Duration, Instant};
 
 /// Changes of each input of the corpus.
-const CHANGES: u64 = 24;
+const CHANGES: u64 = 200;
 
 /// What one input may take. All have a few kilobytes.
 const LONGEST: Duration = Duration::from_secs(1);

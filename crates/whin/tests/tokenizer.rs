@@ -337,6 +337,26 @@ fn steps_of_known_tokenizers_are_accepted() {
 }
 
 #[test]
+fn messages_do_not_quote_whole_files() {
+    let long = "x".repeat(500_000);
+    let word = |id: Value| {
+        json!([{"id": id, "content": long, "single_word": false, "lstrip": false,
+                                   "rstrip": false, "normalized": false, "special": false}])
+    };
+    for parts in [
+        json!({"version": long}),
+        json!({"normalizer": {"type": long}}),
+        json!({"decoder": {"type": "Strip", "content": long, "start": 1, "stop": 1}}),
+        json!({"added_tokens": word(json!(long))}),
+        json!({"added_tokens": word(json!(7))}),
+        json!({"model": {"type": "BPE", "vocab": {}, "merges": [[long, long]]}}),
+    ] {
+        let message = refused(with_parts(&parts).to_string().as_bytes());
+        assert!(message.len() < 2000, "{} bytes: {}", message.len(), &message[..300]);
+    }
+}
+
+#[test]
 fn words_and_affixes_that_cost_too_much_are_refused() {
     let long = "x".repeat(2000);
     for (model, why) in [

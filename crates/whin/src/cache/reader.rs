@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::manifest::{self, Entry, HEAD, LONGEST, Manifest, Subject};
 use super::sources::{Sources, Stamps};
 use super::{Verify, cell};
+use crate::error::shortened;
 
 /// The weights of a cell, mapped and checked.
 #[derive(Debug)]
@@ -44,7 +45,8 @@ pub enum Unusable {
 
 impl From<String> for Unusable {
     fn from(why: String) -> Self {
-        Self::Stale(why)
+        // Names in a manifest may be as long as that is.
+        Self::Stale(shortened(why, 300))
     }
 }
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use tokenizers::models::ModelWrapper;
 
+use crate::error::shortened;
 use crate::{Error, ErrorKind, Result};
 pub(crate) use outline::added_token;
 use outline::{DeclaredToken, Outline};
@@ -24,6 +25,9 @@ pub use stream::TextStream;
 /// One more than the largest id that is believed. The largest known vocabularies have some 900,000 ids;
 /// without a limit a single absurd id would make the tables below eat all memory.
 const MAX_IDS: usize = 1 << 21;
+
+/// Characters of a reason in a message. The crate's quote what they found in the file, and a file may hold anything.
+const LONGEST_REASON: usize = 300;
 
 /// A checkpoint's tokenizer. Clones are cheap and share everything.
 #[derive(Clone)]
@@ -48,7 +52,10 @@ impl Tokenizer {
     /// `invalid_checkpoint` if the file is damaged, too large, or gives an added token another id than
     /// it declares; `unsupported_architecture` if its decoder cannot be streamed.
     pub fn from_bytes(json: &[u8], origin: &str) -> Result<Self> {
-        let invalid = |why: String| Error::new(ErrorKind::InvalidCheckpoint, format!("{origin}: {why}"));
+        let invalid = |why: String| {
+            let why = shortened(why, LONGEST_REASON);
+            Error::new(ErrorKind::InvalidCheckpoint, format!("{origin}: {why}"))
+        };
         let (outline, declared) = outline::check(json).map_err(invalid)?;
         let mut inner = read(json, &outline, &declared).map_err(invalid)?;
         growth::check_model(inner.get_model()).map_err(invalid)?;
@@ -90,6 +97,7 @@ impl Tokenizer {
     /// of the file gives up on it, as on millions of blanks in a row.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let encoding = guarded(|| self.shared.inner.encode_fast(text, false)).map_err(|why| {
+            let why = shortened(why, LONGEST_REASON);
             let origin = &self.shared.origin;
             // A search that takes too many attempts panics with the name of the limit.
             if why.contains("Onig: ") && why.contains("limit") {
