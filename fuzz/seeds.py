@@ -249,9 +249,16 @@ def generation():
 # manifest.json of the load cache, and its weights
 
 def weights():
-    """The weights of the tiny model as int4 with the embedding as int8, none of them of the right size."""
+    """All weights of the tiny model as int4 with the embedding as int8, and where they end."""
+    vector = lambda name, size: (name, "f32", [size], 64)
+    layer = lambda name, shape: (f"layers.0.{name}", "int4", shape, 576)
+    parts = [
+        ("embedding", "int8", [4, 4], 1152), vector("layers.0.attention_norm", 4), layer("qkv", [8, 4]),
+        vector("layers.0.q_norm", 2), vector("layers.0.k_norm", 2), layer("output", [4, 4]),
+        vector("layers.0.feed_forward_norm", 4), layer("gate_up", [8, 4]), layer("down", [4, 4]), vector("norm", 4),
+    ]
     entries, offset = [], 4096
-    for name, kind, shape, size in [("embedding", "int8", [4, 4], 512), ("norm", "f32", [4], 64)]:
+    for name, kind, shape, size in parts:
         entries.append({"name": name, "kind": kind, "shape": shape, "offset": offset, "size": size, "xxh3": "right"})
         offset += size
     return entries, offset
@@ -263,7 +270,7 @@ def cache():
              "data": "weights-0123456789abcdef.bin", "size": "right", "weights": entries}
     data = b"H" + bytes(i % 251 for i in range(end - 4096))
     change = lambda **keys: {**sound, **keys}
-    entry = lambda **keys: change(weights=[{**entries[0], **keys}, entries[1]])
+    entry = lambda **keys: change(weights=[{**entries[0], **keys}, *entries[1:]])
     encodings("cache", json.dumps(sound))
     several("cache", "sound", sound, data)
     several("cache", "none", change(weights=[]), b"H")
@@ -282,13 +289,17 @@ def cache():
     several("cache", "size", change(size=2**64 - 1), data)
     several("cache", "size-zero", change(size=0, weights=[]), b"")
     several("cache", "offset", entry(offset=2**64 - 512), data)
-    several("cache", "overlap", change(weights=[entries[0], {**entries[1], "offset": 4096}]), data)
+    several("cache", "overlap", change(weights=[entries[0], {**entries[1], "offset": 4096}, *entries[2:]]), data)
+    several("cache", "missing", change(weights=entries[:-1]), data[:-64])
+    several("cache", "other-place", change(weights=[*entries[:2], {**entries[2], "name": "layers.0.gate_up"}, *entries[3:]]), data)
+    several("cache", "other-kind", change(weights=[*entries[:2], {**entries[2], "kind": "int8"}, *entries[3:]]), data)
+    several("cache", "empty-weight", change(weights=[{**entries[0], "size": 0}, *({**e, "offset": e["offset"] - 1152} for e in entries[1:])]), data[:-1152])
     several("cache", "unaligned", entry(size=513), data)
     several("cache", "wraps", change(weights=[{**entries[0], "size": 2**64 - 4096}, {**entries[1], "offset": 0}]), data)
     several("cache", "checksum", entry(xxh3="0" * 16), data)
     several("cache", "kind", entry(kind="int3"), data)
     several("cache", "shape", entry(shape=[2**32, 2**32]), data)
-    several("cache", "twice", change(weights=[entries[0], {**entries[0], "offset": 4608}]), data[:1025])
+    several("cache", "twice", change(weights=[entries[0], {**entries[0], "offset": 5248}]), data[:2305])
     several("cache", "negative", entry(offset=-1), data)
 
 
@@ -335,7 +346,8 @@ def tokenizer():
           "special_tokens": {"[UNK]": {"id": "[UNK]", "ids": [0], "tokens": ["[UNK]"]}}}))
     write("tokenizer", "ctc", whole(words, decoder={"type": "CTC", "pad_token": "[UNK]", "word_delimiter_token": "|",
           "cleanup": True}, pre_tokenizer={"type": "UnicodeScripts"}))
-    write("tokenizer", "bpe-decoder", whole({**bpe, "end_of_word_suffix": "</w>", "continuing_subword_prefix": "##"},
+    write("tokenizer", "bpe-prefix", whole({**bpe, "continuing_subword_prefix": "##"}))
+    write("tokenizer", "bpe-decoder", whole({**bpe, "end_of_word_suffix": "</w>"},
           decoder={"type": "BPEDecoder", "suffix": "</w>"}, pre_tokenizer={"type": "WhitespaceSplit"}))
     write("tokenizer", "fixed", whole(bpe, pre_tokenizer=sequence("pretokenizers", {"type": "FixedLength", "length": 3},
           {"type": "CharDelimiterSplit", "delimiter": "a"})))

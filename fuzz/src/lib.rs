@@ -14,7 +14,7 @@ thread_local! {
 /// Runs `target` on `data`, and ends the process where a panic escapes from it.
 ///
 /// libFuzzer's own hook would end it at any panic, also one that is caught, as those of the `tokenizers` crate are.
-pub fn run(target: fn(&[u8]), data: &[u8]) {
+pub fn run(target: targets::Target, data: &[u8]) {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         std::panic::set_hook(Box::new(|panic| {

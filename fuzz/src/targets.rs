@@ -15,8 +15,11 @@ use whin::tokenizer::Tokenizer;
 use whin::{CacheMode, Checkpoint, Engine, Error, KvKind, Options, Weights};
 use xxhash_rust::xxh3::xxh3_64;
 
+/// What is done with an input; says whether loading would go on with it.
+pub type Target = fn(&[u8]) -> bool;
+
 /// Every target by the name of the folder of its corpus.
-pub const TARGETS: [(&str, fn(&[u8])); 6] = [
+pub const TARGETS: [(&str, Target); 6] = [
     ("cache", cache),
     ("config", config),
     ("generation", generation),
@@ -53,9 +56,9 @@ fn check_message(message: &str) {
 }
 
 /// `model.safetensors`.
-pub fn header(data: &[u8]) {
+pub fn header(data: &[u8]) -> bool {
     let source = source([("model.safetensors", data)]);
-    let Some(mut tensors) = sound(Tensors::open(&source)) else { return };
+    let Some(mut tensors) = sound(Tensors::open(&source)) else { return false };
     let names: Vec<String> = tensors.names().map(str::to_owned).collect();
     for name in &names {
         let Some(tensor) = tensors.take(name) else { continue };
@@ -64,30 +67,32 @@ pub fn header(data: &[u8]) {
         assert_eq!(view.to_vec().len(), rows * cols, "{name}");
         assert!(tensor.same_bytes(&tensor.clone()) && !tensor.storage().is_empty(), "{name}");
     }
-    for spec in [tiny(""), tiny(BLOCKS)] {
+    let is_model = |spec: Spec| {
         let Some(tensors) = sound(Tensors::open(&source)) else { panic!("the same bytes, another end") };
-        for load in sound(Plan::new(&spec).claim(tensors)).into_iter().flatten() {
-            load.parts.iter().for_each(|part| drop(part.view().to_vec()));
-        }
-    }
+        let Some(loads) = sound(Plan::new(&spec).claim(tensors)) else { return false };
+        loads.iter().flat_map(|load| &load.parts).for_each(|part| drop(part.view().to_vec()));
+        true
+    };
+    [tiny(""), tiny(BLOCKS)].map(is_model).contains(&true)
 }
 
 /// `model.safetensors.index.json`, beside two files with a tensor each.
-pub fn index(data: &[u8]) {
+pub fn index(data: &[u8]) -> bool {
     let file = |name: &str| {
         let header = format!(r#"{{"{name}":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}}"#);
         [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), b"x"].concat()
     };
     let (one, two) = (file("a"), file("b"));
     let files = [("model.safetensors.index.json", data), ("1.safetensors", &one), ("2.safetensors", &two)];
-    let Some(tensors) = sound(Tensors::open(&source(files))) else { return };
+    let Some(tensors) = sound(Tensors::open(&source(files))) else { return false };
     assert!(tensors.files().iter().all(|file| ["1.safetensors", "2.safetensors"].contains(&file.as_str())));
     assert!(tensors.names().all(|name| name == "a" || name == "b"));
+    true
 }
 
 /// `config.json`.
-pub fn config(data: &[u8]) {
-    let Some(spec) = sound(config::read(data)) else { return };
+pub fn config(data: &[u8]) -> bool {
+    let Some(spec) = sound(config::read(data)) else { return false };
     let plan = Plan::new(&spec);
     assert!(plan.weights.len() > spec.layers.len());
     let parameters = spec.parameters();
@@ -108,17 +113,19 @@ pub fn config(data: &[u8]) {
         let all = rotation.cos.iter().chain(&rotation.sin);
         assert!(all.clone().all(|number| number.is_finite()), "a rotation that is no number: {rope:?}");
     }
+    true
 }
 
 /// `generation_config.json`, `tokenizer_config.json` and `tokenizer.json`, of which the last ones may be missing.
-pub fn generation(data: &[u8]) {
+pub fn generation(data: &[u8]) -> bool {
     let mut files = split(data).into_iter();
     let names = ["generation_config.json", "tokenizer_config.json", "tokenizer.json"];
     let files = names.iter().zip(files.by_ref()).map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec()));
     let source = Source::Memory(std::sync::Arc::new(files.collect()));
     let spec = tiny("");
-    let ends = sound(end_tokens(&source, &spec)).unwrap_or_default();
+    let Some(ends) = sound(end_tokens(&source, &spec)) else { return false };
     assert!(ends.iter().all(|id| (*id as usize) < spec.vocab));
+    true
 }
 
 /// Texts with what tokenizers treat apart: blanks, digits, accents, several scripts, control characters, tokens.
@@ -130,8 +137,8 @@ const TEXTS: [&str; 4] = [
 ];
 
 /// `tokenizer.json`.
-pub fn tokenizer(data: &[u8]) {
-    let Some(tokenizer) = sound(Tokenizer::from_bytes(data, "tokenizer.json")) else { return };
+pub fn tokenizer(data: &[u8]) -> bool {
+    let Some(tokenizer) = sound(Tokenizer::from_bytes(data, "tokenizer.json")) else { return false };
     let size = tokenizer.vocab_size() as u32;
     let some: Vec<u32> = (0..size.min(40)).chain([size, u32::MAX]).collect();
     let spelt: String = some.iter().filter_map(|id| tokenizer.id_to_token(*id)).take(20).collect();
@@ -143,17 +150,18 @@ pub fn tokenizer(data: &[u8]) {
     for id in some {
         let _ = (tokenizer.token_bytes(id), tokenizer.is_special(id));
     }
+    true
 }
 
 /// `manifest.json` of the load cache and the file with its weights.
 ///
 /// In the manifest `"right"` stands for what is right: the subject, the sources, the size, and each checksum; and in the
 /// weights a first `H` for the head that belongs to this manifest. So inputs get past the checks that exist to stop them.
-pub fn cache(data: &[u8]) {
+pub fn cache(data: &[u8]) -> bool {
     thread_local! {
         static BENCH: RefCell<Option<Bench>> = const { RefCell::new(None) };
     }
-    BENCH.with_borrow_mut(|bench| bench.get_or_insert_with(Bench::new).run(data));
+    BENCH.with_borrow_mut(|bench| bench.get_or_insert_with(Bench::new).run(data))
 }
 
 /// A checkpoint, and the folder of its cache.
@@ -186,7 +194,7 @@ impl Bench {
         Self { reader, folder, caches, _checkpoint: checkpoint, right }
     }
 
-    fn run(&mut self, data: &[u8]) {
+    fn run(&mut self, data: &[u8]) -> bool {
         let parts = split(data);
         let (manifest, weights) = (parts[0], parts.get(1).copied().unwrap_or_default());
         let value = serde_json::from_slice::<Value>(manifest).ok();
@@ -206,10 +214,11 @@ impl Bench {
             name.len() < 100 && !name.is_empty() && !name.contains(['/', '\0']) && !name.starts_with('.');
         let path = self.folder.join(if is_plain && name != "manifest.json" { &name } else { DATA });
         fs::write(&path, weights).expect("a file");
-        self.reader.is_whole(Weights::Int4);
+        let is_whole = self.reader.is_whole(Weights::Int4);
         whin::cache::list(Some(self.caches.path()), &[]).expect("a folder that can be read");
         fs::remove_file(path).expect("the file that was written");
         let _ = fs::remove_file(self.folder.join("witness.json"));
+        is_whole
     }
 
     /// The manifest with what is right in the places that ask for it.
