@@ -273,6 +273,9 @@ def cache():
     entry = lambda **keys: change(weights=[{**entries[0], **keys}, *entries[1:]])
     encodings("cache", json.dumps(sound))
     several("cache", "sound", sound, data)
+    stamp = {"modified": 2**70, "changed": [-1, 0], "file": None}
+    several("cache", "witness", sound, data, {"manifest": "0" * 64, "files": {"config.json": stamp}})
+    several("cache", "witness-broken", sound, data, '{"manifest": "", "files": {"config.json": ' + "[" * 1000)
     several("cache", "none", change(weights=[]), b"H")
     several("cache", "head", sound, b"x" * end)
     several("cache", "short", sound, data[:-1])

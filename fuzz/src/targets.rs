@@ -153,7 +153,7 @@ pub fn tokenizer(data: &[u8]) -> bool {
     true
 }
 
-/// `manifest.json` of the load cache and the file with its weights.
+/// `manifest.json` of the load cache, the file with its weights, and `witness.json`.
 ///
 /// In the manifest `"right"` stands for what is right: the subject, the sources, the size, and each checksum; and in the
 /// weights a first `H` for the head that belongs to this manifest. So inputs get past the checks that exist to stop them.
@@ -214,6 +214,9 @@ impl Bench {
             name.len() < 100 && !name.is_empty() && !name.contains(['/', '\0']) && !name.starts_with('.');
         let path = self.folder.join(if is_plain && name != "manifest.json" { &name } else { DATA });
         fs::write(&path, weights).expect("a file");
+        if let Some(witness) = parts.get(2) {
+            fs::write(self.folder.join("witness.json"), witness).expect("a file");
+        }
         let is_whole = self.reader.is_whole(Weights::Int4);
         whin::cache::list(Some(self.caches.path()), &[]).expect("a folder that can be read");
         fs::remove_file(path).expect("the file that was written");

@@ -2,6 +2,7 @@
 //! ones, and hostile ones.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -280,7 +281,7 @@ fn with_parts(parts: &Value) -> Value {
 }
 
 #[test]
-fn steps_that_multiply_a_text_are_refused() {
+fn steps_that_multiply_a_text_or_are_too_many_are_refused() {
     let replace =
         |pattern: Value, content: &str| json!({"type": "Replace", "pattern": pattern, "content": content});
     let doubled = vec![replace(json!({"String": "a"}), "aa"); 11];
@@ -293,7 +294,14 @@ fn steps_that_multiply_a_text_are_refused() {
         json!({"type": "Precompiled", "precompiled_charsmap": BASE64_STANDARD.encode(bytes)})
     };
     let many = "x".repeat(2000);
+    let lower = json!({"type": "Sequence", "normalizers": vec![json!({"type": "Lowercase"}); 64]});
+    let strip = vec![json!({"type": "Strip", "content": "a", "start": 1, "stop": 0}); 128];
     for (parts, why) in [
+        (
+            json!({"normalizer": {"type": "Sequence", "normalizers": [lower, lower]}}),
+            "normalizer of 131 steps",
+        ),
+        (json!({"decoder": {"type": "Sequence", "decoders": strip}}), "decoder of 129 steps"),
         (json!({"normalizer": {"type": "Sequence", "normalizers": doubled}}), "2048 times longer"),
         (json!({"normalizer": {"normalizers": doubled}}), "2048 times longer"),
         (json!({"normalizer": replace(json!({"String": "a"}), &many)}), "2000 times longer"),
@@ -334,6 +342,20 @@ fn steps_of_known_tokenizers_are_accepted() {
     for parts in [json!({"normalizer": llama}), json!({"normalizer": nmt, "pre_tokenizer": words})] {
         from_json(&with_parts(&parts)).unwrap();
     }
+}
+
+#[test]
+fn expressions_that_are_too_long_are_refused_unread() {
+    let split = |pattern: &str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
+    let steps = |count: usize| {
+        let half = split(&format!("(?i:{})", "ßſﬀK".repeat(count)));
+        json!({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [half, half]}})
+    };
+    from_json(&with_parts(&steps(100))).unwrap();
+    let start = Instant::now();
+    let message = refused(with_parts(&steps(60_000)).to_string().as_bytes());
+    assert!(message.contains("expressions of 960010 bytes"), "{message}");
+    assert!(start.elapsed() < Duration::from_secs(2), "took {:?}", start.elapsed());
 }
 
 #[test]

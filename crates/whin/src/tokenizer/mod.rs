@@ -5,7 +5,7 @@
 //! chat templates or of models.
 
 mod bpe;
-mod growth;
+mod cost;
 mod outline;
 mod pieces;
 mod stream;
@@ -58,7 +58,7 @@ impl Tokenizer {
         };
         let (outline, declared) = outline::check(json).map_err(invalid)?;
         let mut inner = read(json, &outline, &declared).map_err(invalid)?;
-        growth::check_model(inner.get_model()).map_err(invalid)?;
+        cost::check_model(inner.get_model()).map_err(invalid)?;
         switch_off_training_aids(&mut inner).map_err(|why| invalid(why.to_string()))?;
 
         // The crate numbers added tokens itself, and only warns when the file says otherwise.
@@ -184,7 +184,7 @@ fn read(
             .map_err(|why| format!("is not a tokenizer: {why}"))
     };
     let settings = by_crate(outline.without_model().as_bytes())?;
-    growth::check_steps(&settings, declared.iter().map(|token| token.content.len() as u64).sum())?;
+    cost::check_steps(&settings, declared.iter().map(|token| token.content.len() as u64).sum())?;
     if let Ok(Some(inner)) = guarded(|| Ok(bpe::read(outline, settings))) {
         return Ok(inner);
     }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::growth;
+use super::cost;
 
 /// The largest `tokenizer.json` that is read. The largest known ones have some 40 MB.
 pub(super) const LONGEST: usize = 64 << 20;
@@ -144,8 +144,8 @@ pub(super) fn check(json: &[u8]) -> Result<(Outline<'_>, Vec<DeclaredToken>), St
             ));
         }
         measure(name, part, MOST_PART_VALUES)?;
-        growth::check_tables(name, part)?;
     }
+    cost::check_settings(outline.settings())?;
     let declared = outline.declared()?;
     Ok((outline, declared))
 }

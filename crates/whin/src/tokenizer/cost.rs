@@ -1,4 +1,4 @@
-//! By how much a tokenizer can make a text longer, found before any text meets it.
+//! What the settings of a tokenizer can cost, found before the crate or any text meets them.
 //!
 //! The steps of a `tokenizer.json` run one after the other, and some replace a character by a string. A short file can
 //! hold steps that together make a gigabyte of each byte. No tokenizer needs them, so they are refused.
@@ -15,6 +15,9 @@ use super::guarded;
 /// a table, which knows one character of 18, to some 300.
 const MOST_TEXT: u64 = 1024;
 
+/// Steps of each part: all of a text, or of a vocabulary, goes through every one. The most known are some ten.
+const MOST_STEPS: usize = 128;
+
 /// Bytes that a byte of a token may become when it is decoded: none are known to become more than one.
 const MOST_DECODED: u64 = 8;
 
@@ -28,29 +31,41 @@ const LONGEST_WORD: usize = 1000;
 /// Bytes of what a model puts before, behind or in place of pieces, for each of them.
 const LONGEST_AFFIX: usize = 1024;
 
-/// Checks the tables of characters in a part, which stand there in base64: the crate believes the length that each
-/// announces, and each replaces a character by a string of any length.
-pub(super) fn check_tables(name: &str, part: &RawValue) -> Result<(), String> {
-    if !part.get().contains("precompiled_charsmap") {
-        return Ok(());
+/// Bytes of all expressions: those for case-insensitive text take time that grows with their square, a second for so
+/// many. The longest known come to some 2,000.
+const LONGEST_EXPRESSIONS: usize = 16 << 10;
+
+/// Checks what the crate works on while it reads the settings of a file: tables of characters in base64, of which it
+/// believes the length that each announces, and expressions.
+pub(super) fn check_settings<'a>(
+    settings: impl Iterator<Item = (&'static str, &'a RawValue)>,
+) -> Result<(), String> {
+    let mut expressions = 0;
+    for (name, part) in settings {
+        let value: Value = serde_json::from_str(part.get())
+            .map_err(|error| format!("is not a tokenizer: {name}: {error}"))?;
+        if strings("precompiled_charsmap", &value).any(|table| longest_replacement(table).is_none()) {
+            return Err(format!("has a {name} with a broken precompiled_charsmap"));
+        }
+        expressions += strings("Regex", &value).map(str::len).sum::<usize>();
     }
-    let value: Value =
-        serde_json::from_str(part.get()).map_err(|error| format!("is not a tokenizer: {name}: {error}"))?;
-    tables(&value).into_iter().try_for_each(|table| match longest_replacement(table) {
-        Some(_) => Ok(()),
-        None => Err(format!("has a {name} with a broken precompiled_charsmap")),
-    })
+    match expressions > LONGEST_EXPRESSIONS {
+        true => {
+            Err(format!("has expressions of {expressions} bytes; at most {LONGEST_EXPRESSIONS} are accepted"))
+        }
+        false => Ok(()),
+    }
 }
 
-/// The tables anywhere in `value`.
-fn tables(value: &Value) -> Vec<&str> {
+/// The strings under `key` anywhere in `value`.
+fn strings<'v>(key: &'v str, value: &'v Value) -> Box<dyn Iterator<Item = &'v str> + 'v> {
     match value {
-        Value::Array(items) => items.iter().flat_map(tables).collect(),
+        Value::Array(items) => Box::new(items.iter().flat_map(move |item| strings(key, item))),
         Value::Object(map) => {
-            let own = map.get("precompiled_charsmap").and_then(Value::as_str);
-            own.into_iter().chain(map.values().flat_map(tables)).collect()
+            let own = map.get(key).and_then(Value::as_str);
+            Box::new(own.into_iter().chain(map.values().flat_map(move |item| strings(key, item))))
         }
-        _ => Vec::new(),
+        _ => Box::new(std::iter::empty()),
     }
 }
 
@@ -68,6 +83,12 @@ pub(super) fn check_steps(settings: &tokenizers::Tokenizer, added: u64) -> Resul
     // As the crate writes it, in one spelling, whatever the file has.
     let file = guarded(|| settings.to_string(false))?;
     let file: Value = serde_json::from_str(&file).map_err(|error| error.to_string())?;
+    for part in ["normalizer", "pre_tokenizer", "post_processor", "decoder"] {
+        let steps = steps(&file[part]);
+        if steps > MOST_STEPS {
+            return Err(format!("has a {part} of {steps} steps; at most {MOST_STEPS} are accepted"));
+        }
+    }
     let normalized = growth(&file["normalizer"]);
     let parts = ["pre_tokenizer", "post_processor"].iter().map(|part| growth(&file[*part]));
     let text = parts.fold(normalized, u64::saturating_mul);
@@ -87,15 +108,24 @@ pub(super) fn check_steps(settings: &tokenizers::Tokenizer, added: u64) -> Resul
     }
 }
 
+/// The steps of a sequence; none where `step` is no sequence.
+fn sequence(step: &Value) -> Option<impl Iterator<Item = &Value>> {
+    let lists = ["normalizers", "pretokenizers", "decoders", "processors"];
+    (step["type"] == "Sequence").then(|| lists.into_iter().filter_map(|list| step[list].as_array()).flatten())
+}
+
+/// How many steps there are in `step`, itself included.
+fn steps(step: &Value) -> usize {
+    1 + sequence(step).map_or(0, |inner| inner.map(steps).sum())
+}
+
 /// Bytes that one byte may become in a step, at the most.
 fn growth(step: &Value) -> u64 {
+    if let Some(inner) = sequence(step) {
+        return inner.map(growth).fold(1, u64::saturating_mul);
+    }
     let length = |key: &str| step[key].as_str().map_or(0, |text| text.len() as u64);
     match step["type"].as_str() {
-        Some("Sequence") => {
-            let lists = ["normalizers", "pretokenizers", "decoders", "processors"];
-            let steps = lists.iter().filter_map(|list| step[*list].as_array()).flatten();
-            steps.map(growth).fold(1, u64::saturating_mul)
-        }
         Some("Replace") => match step["pattern"]["String"].as_str().map_or(0, |pattern| pattern.len() as u64)
         {
             // An expression, or a string, that also matches between two characters.
