@@ -128,7 +128,8 @@ impl Mutation {
         if self.below(16) == 0 {
             let commas: Vec<usize> = text.match_indices(',').map(|(at, _)| at).collect();
             if let Some(at) = commas.windows(2).nth(self.below(commas.len().max(1))) {
-                text.insert_str(at[1], &text[at[0]..at[1]].to_owned());
+                let piece = text[at[0]..at[1]].to_owned();
+                text.insert_str(at[1], &piece);
             }
         }
         text.into_bytes()

@@ -276,7 +276,9 @@ fn parts_that_no_tokenizer_needs_are_refused_unread() {
 fn with_parts(parts: &Value) -> Value {
     let mut file =
         json!({"version": "1.0", "model": {"type": "WordLevel", "vocab": {"u": 0}, "unk_token": "u"}});
-    file.as_object_mut().unwrap().extend(parts.as_object().unwrap().clone());
+    for (key, value) in parts.as_object().into_iter().flatten() {
+        file[key] = value.clone();
+    }
     file
 }
 
