@@ -15,8 +15,13 @@ use super::guarded;
 /// a table, which knows one character of 18, to some 300.
 const MOST_TEXT: u64 = 1024;
 
-/// Steps of each part: all of a text, or of a vocabulary, goes through every one. The most known are some ten.
-const MOST_STEPS: usize = 128;
+/// Steps of each part, through every one of which a text goes, and of the decoder, through which the whole vocabulary
+/// goes when a file is read. The most known are some ten, and five.
+const MOST_STEPS: usize = 32;
+const MOST_DECODER_STEPS: usize = 16;
+
+/// Bytes of added tokens times steps of the normalizer, through which they go as well.
+const MOST_ADDED_STEPS: u64 = 8 << 20;
 
 /// Bytes that a byte of a token may become when it is decoded: none are known to become more than one.
 const MOST_DECODED: u64 = 8;
@@ -26,13 +31,13 @@ const MOST_ADDED: u64 = 32 << 20;
 
 /// Characters of the longest word that WordPiece may look up piece by piece, in time that grows with their square; 100
 /// and 200 are known.
-const LONGEST_WORD: usize = 1000;
+const LONGEST_WORD: usize = 256;
 
 /// Bytes of what a model puts before, behind or in place of pieces, for each of them.
 const LONGEST_AFFIX: usize = 1024;
 
-/// Bytes of all expressions: those for case-insensitive text take time that grows with their square, a second for so
-/// many. The longest known come to some 2,000.
+/// Bytes of all expressions and strings that are sought: reading them takes time that can grow with their square, a
+/// second for so many. The longest known come to some 2,000.
 const LONGEST_EXPRESSIONS: usize = 16 << 10;
 
 /// Checks what the crate works on while it reads the settings of a file: tables of characters in base64, of which it
@@ -47,7 +52,9 @@ pub(super) fn check_settings<'a>(
         if strings("precompiled_charsmap", &value).any(|table| longest_replacement(table).is_none()) {
             return Err(format!("has a {name} with a broken precompiled_charsmap"));
         }
-        expressions += strings("Regex", &value).map(str::len).sum::<usize>();
+        // A string to be found becomes an expression, too.
+        let patterns = strings("Regex", &value).chain(strings("String", &value));
+        expressions += patterns.map(str::len).sum::<usize>();
     }
     match expressions > LONGEST_EXPRESSIONS {
         true => {
@@ -83,11 +90,22 @@ pub(super) fn check_steps(settings: &tokenizers::Tokenizer, added: u64) -> Resul
     // As the crate writes it, in one spelling, whatever the file has.
     let file = guarded(|| settings.to_string(false))?;
     let file: Value = serde_json::from_str(&file).map_err(|error| error.to_string())?;
-    for part in ["normalizer", "pre_tokenizer", "post_processor", "decoder"] {
+    for (part, most) in [
+        ("normalizer", MOST_STEPS),
+        ("pre_tokenizer", MOST_STEPS),
+        ("post_processor", MOST_STEPS),
+        ("decoder", MOST_DECODER_STEPS),
+    ] {
         let steps = steps(&file[part]);
-        if steps > MOST_STEPS {
-            return Err(format!("has a {part} of {steps} steps; at most {MOST_STEPS} are accepted"));
+        if steps > most {
+            return Err(format!("has a {part} of {steps} steps; at most {most} are accepted"));
         }
+    }
+    let in_turn = steps(&file["normalizer"]) as u64;
+    if in_turn.saturating_mul(added) > MOST_ADDED_STEPS {
+        return Err(format!(
+            "has {added} bytes of added tokens and a normalizer of {in_turn} steps for each"
+        ));
     }
     let normalized = growth(&file["normalizer"]);
     let parts = ["pre_tokenizer", "post_processor"].iter().map(|part| growth(&file[*part]));
