@@ -83,6 +83,16 @@ impl Error {
     }
 }
 
+/// The beginning of `text`, so many characters at the most: what files hold can be as long as they are, and a message
+/// that quotes it should not.
+pub(crate) fn shortened(mut text: String, most: usize) -> String {
+    if let Some((end, _)) = text.char_indices().nth(most) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

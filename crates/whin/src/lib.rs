@@ -37,6 +37,9 @@ pub mod checkpoint;
 #[doc(hidden)]
 pub mod model;
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 pub mod cache;
 mod device;
 mod error;

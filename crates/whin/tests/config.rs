@@ -109,6 +109,18 @@ fn broken_json_is_an_invalid_checkpoint() {
 }
 
 #[test]
+fn messages_quote_no_more_than_the_beginning_of_what_they_found() {
+    let long = "x".repeat(200_000);
+    let (one, two) = (json!({ long.as_str(): 1 }), json!({ long.as_str(): 2 }));
+    let message =
+        refused(json!({ long.as_str(): 1, "hidden_act": long, "model_type": "qwen3" }), &["xxx… is 1"]);
+    assert!(message.len() < 2000, "{} bytes", message.len());
+    let message =
+        refused(json!({ "rope_parameters": one, "rope_scaling": two }), &["the same xxx", "xxx… is"]);
+    assert!(message.len() < 2000, "{} bytes", message.len());
+}
+
+#[test]
 fn sizes_must_be_whole_positive_and_sane() {
     let keys = [
         "vocab_size",

@@ -2,7 +2,10 @@
 //! ones, and hostile ones.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use whin::ErrorKind;
 use whin::tokenizer::{TextStream, Tokenizer};
@@ -267,6 +270,143 @@ fn parts_that_no_tokenizer_needs_are_refused_unread() {
     assert!(refused(json.as_bytes()).contains("a piece of 1048576 bytes"));
     let json = format!("{{{}\"version\":\"1.0\"}}", " ".repeat(64 << 20));
     assert!(refused(json.as_bytes()).contains("at most 67108864 are read"));
+}
+
+/// A file with a small model, and these parts.
+fn with_parts(parts: &Value) -> Value {
+    let mut file =
+        json!({"version": "1.0", "model": {"type": "WordLevel", "vocab": {"u": 0}, "unk_token": "u"}});
+    for (key, value) in parts.as_object().into_iter().flatten() {
+        file[key] = value.clone();
+    }
+    file
+}
+
+#[test]
+fn steps_that_multiply_a_text_or_are_too_many_are_refused() {
+    let replace =
+        |pattern: Value, content: &str| json!({"type": "Replace", "pattern": pattern, "content": content});
+    let doubled = vec![replace(json!({"String": "a"}), "aa"); 11];
+    let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false});
+    let template = json!({"type": "TemplateProcessing", "special_tokens": {},
+        "single": vec![json!({"Sequence": {"id": "A", "type_id": 0}}); 2000],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}]});
+    let table = |tree: u32, string: &[u8]| {
+        let bytes = [&tree.to_le_bytes()[..], &[0; 8], b"x", string, b"\0"].concat();
+        json!({"type": "Precompiled", "precompiled_charsmap": BASE64_STANDARD.encode(bytes)})
+    };
+    let many = "x".repeat(2000);
+    let lower = json!({"type": "Sequence", "normalizers": vec![json!({"type": "Lowercase"}); 16]});
+    let strip = vec![json!({"type": "Strip", "content": "a", "start": 1, "stop": 0}); 16];
+    for (parts, why) in [
+        (
+            json!({"normalizer": {"type": "Sequence", "normalizers": [lower, lower]}}),
+            "normalizer of 35 steps",
+        ),
+        (json!({"decoder": {"type": "Sequence", "decoders": strip}}), "decoder of 17 steps"),
+        (json!({"normalizer": {"type": "Sequence", "normalizers": doubled}}), "2048 times longer"),
+        (json!({"normalizer": {"normalizers": doubled}}), "2048 times longer"),
+        (json!({"normalizer": replace(json!({"String": "a"}), &many)}), "2000 times longer"),
+        (json!({"normalizer": replace(json!({"Regex": ""}), &many)}), "2001 times longer"),
+        (json!({"normalizer": {"type": "Prepend", "prepend": many}}), "2001 times longer"),
+        (json!({"normalizer": table(8, many.as_bytes())}), "2001 times longer"),
+        (json!({"normalizer": table(16, b"")}), "broken precompiled_charsmap"),
+        (json!({"normalizer": table(u32::MAX, b"")}), "broken precompiled_charsmap"),
+        (
+            json!({"pre_tokenizer": {"type": "Sequence", "pretokenizers": vec![byte_level; 7]}}),
+            "2187 times longer",
+        ),
+        (json!({"post_processor": template}), "2000 times longer"),
+        (json!({"decoder": {"type": "Sequence", "decoders": doubled}}), "a token 2048 times longer"),
+        (
+            json!({"normalizer": replace(json!({"String": "b"}), &many[..1000]),
+                "added_tokens": [{"id": 1, "content": "c".repeat(40_000), "single_word": false, "lstrip": false,
+                                  "rstrip": false, "normalized": true, "special": false}]}),
+            "40000 bytes of added tokens 1000 times longer",
+        ),
+        (
+            json!({"normalizer": lower, "added_tokens": [{"id": 1, "content": "c".repeat(1_000_000), "single_word": false,
+                "lstrip": false, "rstrip": false, "normalized": true, "special": false}]}),
+            "1000000 bytes of added tokens and a normalizer of 17 steps",
+        ),
+    ] {
+        let message = refused(with_parts(&parts).to_string().as_bytes());
+        assert!(message.contains(why), "{why:?} is not in: {message}");
+    }
+}
+
+#[test]
+fn steps_of_known_tokenizers_are_accepted() {
+    let blanks = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
+    let llama = json!({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, blanks]});
+    // As in the tables of SentencePiece, whose longest string stands for U+FDFA.
+    let string = "صلى الله عليه وسلم";
+    let table = BASE64_STANDARD.encode([&4u32.to_le_bytes()[..], &[0; 4], string.as_bytes(), b"\0"].concat());
+    let runs = json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"});
+    let nmt = json!({"type": "Sequence", "normalizers":
+        [{"type": "Precompiled", "precompiled_charsmap": table}, runs]});
+    let words = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
+    for parts in [json!({"normalizer": llama}), json!({"normalizer": nmt, "pre_tokenizer": words})] {
+        from_json(&with_parts(&parts)).unwrap();
+    }
+}
+
+#[test]
+fn expressions_that_are_too_long_are_refused_unread() {
+    let split = |pattern: &str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
+    let steps = |count: usize| {
+        let half = split(&format!("(?i:{})", "ßſﬀK".repeat(count)));
+        json!({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [half, half]}})
+    };
+    from_json(&with_parts(&steps(100))).unwrap();
+    let start = Instant::now();
+    let message = refused(with_parts(&steps(60_000)).to_string().as_bytes());
+    assert!(message.contains("expressions of 960010 bytes"), "{message}");
+    let find = json!({"type": "Replace", "pattern": {"String": "ab".repeat(400_000)}, "content": "x"});
+    let message = refused(with_parts(&json!({ "normalizer": find })).to_string().as_bytes());
+    assert!(message.contains("expressions of 800000 bytes"), "{message}");
+    assert!(start.elapsed() < Duration::from_secs(2), "took {:?}", start.elapsed());
+}
+
+#[test]
+fn messages_do_not_quote_whole_files() {
+    let long = "x".repeat(500_000);
+    let word = |id: Value| {
+        json!([{"id": id, "content": long, "single_word": false, "lstrip": false,
+                                   "rstrip": false, "normalized": false, "special": false}])
+    };
+    for parts in [
+        json!({"version": long}),
+        json!({"normalizer": {"type": long}}),
+        json!({"decoder": {"type": "Strip", "content": long, "start": 1, "stop": 1}}),
+        json!({"added_tokens": word(json!(long))}),
+        json!({"added_tokens": word(json!(7))}),
+        json!({"model": {"type": "BPE", "vocab": {}, "merges": [[long, long]]}}),
+    ] {
+        let message = refused(with_parts(&parts).to_string().as_bytes());
+        assert!(message.len() < 2000, "{} bytes: {}", message.len(), &message[..300]);
+    }
+}
+
+#[test]
+fn words_and_affixes_that_cost_too_much_are_refused() {
+    let long = "x".repeat(2000);
+    for (model, why) in [
+        (
+            json!({"type": "WordPiece", "vocab": {"u": 0}, "unk_token": "u", "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": 257}),
+            "words of 257 characters",
+        ),
+        (
+            json!({"type": "WordPiece", "vocab": {"u": 0}, "unk_token": "u", "continuing_subword_prefix": long,
+                "max_input_chars_per_word": 100}),
+            "2000 bytes",
+        ),
+        (json!({"type": "BPE", "vocab": {"u": 0}, "merges": [], "end_of_word_suffix": long}), "2000 bytes"),
+    ] {
+        let message = refused(json!({"version": "1.0", "model": model}).to_string().as_bytes());
+        assert!(message.contains(why), "{why:?} is not in: {message}");
+    }
 }
 
 #[test]

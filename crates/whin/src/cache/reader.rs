@@ -16,6 +16,7 @@ use super::manifest::{self, Entry, HEAD, LONGEST, Manifest, Subject};
 use super::sources::{Sources, Stamps};
 use super::{Verify, cell, writer};
 use crate::available_threads;
+use crate::error::shortened;
 
 /// The weights of a cell, mapped and checked.
 #[derive(Debug)]
@@ -58,7 +59,8 @@ fn of_reading(error: &io::Error, what: &str) -> Unusable {
 
 impl From<String> for Unusable {
     fn from(why: String) -> Self {
-        Self::Stale(why)
+        // Names in a manifest may be as long as that is.
+        Self::Stale(shortened(why, 300))
     }
 }
 

@@ -137,7 +137,8 @@ fn named_end(json: &[u8]) -> Result<Option<NamedEnd<'_>>, String> {
 fn id_in_tokenizer(source: &Source, name: &str) -> Result<u32, String> {
     let json = source.read(TOKENIZER).map_err(|error| error.to_string())?;
     let json = json.ok_or_else(|| format!("there is no {TOKENIZER} to look it up in"))?;
-    let id = tokenizer::added_token(&json, name).map_err(|why| format!("{TOKENIZER} {why}"))?;
+    let id = tokenizer::added_token(&json, name)
+        .map_err(|why| format!("{TOKENIZER} {}", crate::error::shortened(why, 300)))?;
     id.ok_or_else(|| format!("no added token of {TOKENIZER} has that name"))
 }
 

@@ -87,11 +87,7 @@ pub(super) fn read(file: &[u8]) -> Result<Vec<Entry>, String> {
 
 /// The message of a JSON error. Such a message quotes what it met, however long that is.
 pub(super) fn shortened(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    match text.char_indices().nth(300) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    crate::error::shortened(error.to_string(), 300)
 }
 
 fn check_names(entries: &[Entry]) -> Result<(), String> {

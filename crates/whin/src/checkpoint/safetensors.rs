@@ -115,7 +115,12 @@ impl Tensors {
         refuse_foreign(self.names())
     }
 
-    /// The files that hold them, as they were before they were opened.
+    /// The names of the files that hold them.
+    pub fn files(&self) -> &[String] {
+        &self.files
+    }
+
+    /// Those files, as they were before they were opened.
     pub fn seen(&self) -> &Seen {
         &self.seen
     }

@@ -1,8 +1,10 @@
-//! Where the files of a checkpoint come from: a folder, the hub by way of its cache, or the program itself. Knows nothing
-//! of what is in them.
+//! Where the files of a checkpoint come from: a folder, the hub by way of its cache, memory, or the program itself. Knows
+//! nothing of what is in them.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use whin_kernels::bytes::Bytes;
 
@@ -27,6 +29,8 @@ pub enum Source {
     Folder(PathBuf),
     /// The demo model that is part of the program.
     BuiltIn,
+    /// Files in memory, by name.
+    Memory(Arc<BTreeMap<String, Vec<u8>>>),
 }
 
 macro_rules! built_in {
@@ -89,6 +93,7 @@ impl Source {
     pub fn list(&self) -> Result<Vec<String>> {
         let folder = match self {
             Self::BuiltIn => return Ok(BUILT_IN.iter().map(|(name, _)| (*name).to_owned()).collect()),
+            Self::Memory(files) => return Ok(files.keys().cloned().collect()),
             Self::Folder(folder) => folder,
         };
         let mut names = Vec::new();
@@ -122,6 +127,7 @@ impl Source {
                 let found = BUILT_IN.iter().find(|(known, _)| *known == name);
                 return Ok(found.map(|(_, bytes)| Bytes::from_static(bytes)));
             }
+            Self::Memory(files) => return Ok(files.get(name).map(|bytes| Bytes::from(bytes.clone()))),
             Self::Folder(folder) => folder,
         };
         let path = folder.join(name);
@@ -147,6 +153,7 @@ impl Source {
         match self {
             Self::Folder(folder) => folder.join(name).display().to_string(),
             Self::BuiltIn => format!("{name} of the built-in model"),
+            Self::Memory(_) => name.to_owned(),
         }
     }
 }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::families;
 use super::spec::Spec;
+use crate::error::shortened;
 use crate::{Error, ErrorKind, Result};
 
 /// No config comes near this; a longer one could only be meant to cost memory.
@@ -50,11 +51,7 @@ fn refusal(problems: &[String]) -> Error {
 
 /// A value as it stands in a message, cut where it is long.
 pub(crate) fn shown(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(100) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    shortened(value.to_string(), 100)
 }
 
 /// The keys of one JSON object. Each read that finds something unusable notes a problem and goes on with a stand-in,
@@ -82,6 +79,7 @@ impl<'a> Fields<'a> {
     /// Notes that `key` has an unusable value; `accepted` is a noun phrase.
     pub fn refuse(&mut self, key: &str, accepted: &str) {
         let found = self.map.get(key).map_or("missing".to_owned(), shown);
+        let key = shortened(key.to_owned(), 100);
         self.problems.push(format!("{}{key} is {found}; accepted: {accepted}", self.prefix));
     }
 

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::config::Fields;
 use super::rope::{Rope, Scaling};
+use crate::error::shortened;
 
 /// What a family knows about its heads before it reads the rotary embedding.
 pub(super) struct Heads<'a> {
@@ -113,6 +114,7 @@ fn merge(config: &mut Fields<'_>) -> (&'static str, Map<String, Value>) {
                 for (inner, value) in map {
                     match merged.insert(inner.clone(), value.clone()) {
                         Some(earlier) if !same(&earlier, value) => {
+                            let inner = shortened(inner.clone(), 100);
                             let accepted =
                                 format!("the same {inner} as in rope_parameters, or one of the two");
                             config.refuse(key, &accepted);

@@ -141,25 +141,27 @@ impl Spec {
         4 * (rows as u64 * row as u64 + wanted as u64 * self.vocab as u64)
     }
 
-    /// Bytes of keys and values that a row at `position` reads when they are kept as `kind`.
+    /// Bytes of keys and values that a row at `position` reads when they are kept as `kind`; at most `u64::MAX`.
     pub fn attention_bytes(&self, position: usize, kind: KvKind) -> u64 {
         let bytes = |layer: &Layer| {
             let Mixer::Attention(attention) = &layer.mixer;
-            (attention.seen(position) * attention.kv_heads * kind.bytes(attention.head_dim)) as u64
+            let head = kind.bytes(attention.head_dim) as u64;
+            (attention.seen(position) as u64).saturating_mul(attention.kv_heads as u64 * head)
         };
-        self.layers.iter().map(bytes).sum()
+        self.layers.iter().map(bytes).fold(0, u64::saturating_add)
     }
 
     /// Floating-point operations, two a multiplication, of the layers' products and attention for one token at
-    /// `position`.
+    /// `position`; at most `u64::MAX`.
     pub fn token_flops(&self, position: usize) -> u64 {
         let mut products = 0;
         self.each_in_layers(|outputs, inputs| products += 2 * (outputs * inputs) as u64);
         let attention = |layer: &Layer| {
             let Mixer::Attention(attention) = &layer.mixer;
-            4 * (attention.seen(position) * attention.heads * attention.head_dim) as u64
+            let inputs = (attention.heads * attention.head_dim) as u64;
+            (attention.seen(position) as u64).saturating_mul(4 * inputs)
         };
-        products + self.layers.iter().map(attention).sum::<u64>()
+        self.layers.iter().map(attention).fold(products, u64::saturating_add)
     }
 
     /// Those of the head, for one token.
@@ -235,5 +237,18 @@ mod tests {
         assert_eq!(cache.layers, vec![(4, 64); 8]);
         assert_eq!(cache.bytes_per_position(), 8 * 4 * 64 * 2 * 2);
         assert_eq!(spec.attention_bytes(99, KvKind::Bf16), 100 * 8 * 4 * 64 * 2 * 2);
+    }
+
+    #[test]
+    fn sums_over_the_largest_model_do_not_wrap() {
+        let config = br#"{"model_type": "qwen3", "vocab_size": 16777216, "hidden_size": 1048576,
+            "intermediate_size": 1048576, "num_hidden_layers": 4096, "num_attention_heads": 524288,
+            "num_key_value_heads": 524288, "head_dim": 2, "max_position_embeddings": 1073741824}"#;
+        let spec = crate::model::config::read(config).unwrap();
+        assert_eq!(spec.weight_bytes(Weights::F32) / 4, spec.parameters());
+        let last = spec.max_positions - 1;
+        assert_eq!(spec.attention_bytes(last, KvKind::F32), u64::MAX);
+        assert_eq!(spec.token_flops(last), u64::MAX);
+        assert_eq!(spec.token_flops(99), 100 * (4 << 20 << 12) + spec.token_flops(0) - (4 << 20 << 12));
     }
 }

@@ -13,27 +13,21 @@ use tokenizers::models::bpe::BPE;
 
 use super::outline::{MOST_MODEL_VALUES, Outline};
 
-/// The tokenizer of a file that `outline` is of, and the largest id of its model; none where the crate has to read it.
-pub(super) fn read(outline: &Outline<'_>) -> Option<(tokenizers::Tokenizer, Option<u32>)> {
+/// The tokenizer of a file that `outline` is of, which `settings` is without its model, and the largest id of that; none
+/// where the crate has to read it.
+pub(super) fn read(
+    outline: &Outline<'_>,
+    settings: tokenizers::Tokenizer,
+) -> Option<(tokenizers::Tokenizer, Option<u32>)> {
     let (model, largest) = model(outline.model?)?;
     let added: Vec<AddedToken> = match outline.added_tokens {
         Some(added) => serde_json::from_str(added.get()).ok()?,
         None => Vec::new(),
     };
-    let mut tokenizer = tokenizers::Tokenizer::from_bytes(without_model(outline)).ok()?;
+    let mut tokenizer = settings;
     tokenizer.with_model(model);
     tokenizer.add_tokens(added).ok()?;
     Some((tokenizer, largest))
-}
-
-/// The same file with an empty model and no added tokens, whose ids depend on the model.
-fn without_model(outline: &Outline<'_>) -> String {
-    let mut json = "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]}".to_owned();
-    for (name, part) in outline.settings() {
-        json.push_str(&format!(",\"{name}\":{}", part.get()));
-    }
-    json.push('}');
-    json
 }
 
 fn model(json: &RawValue) -> Option<(BPE, Option<u32>)> {
@@ -137,9 +131,13 @@ impl<'de> Deserialize<'de> for Merges {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Merges, A::Error> {
                 let mut merges = Vec::with_capacity(1 << 16);
-                while let Some(Pair(first, second)) = seq.next_element()? {
+                let mut form = None;
+                while let Some(Pair { first, second, is_line }) = seq.next_element()? {
                     if merges.len() == MOST_MODEL_VALUES {
                         return Err(too_many());
+                    }
+                    if *form.get_or_insert(is_line) != is_line {
+                        return Err(A::Error::custom("merges in two forms"));
                     }
                     merges.push((first, second));
                 }
@@ -151,7 +149,11 @@ impl<'de> Deserialize<'de> for Merges {
 }
 
 /// `["a", "b"]`, or `"a b"` in older files.
-struct Pair(String, String);
+struct Pair {
+    first: String,
+    second: String,
+    is_line: bool,
+}
 
 impl<'de> Deserialize<'de> for Pair {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -167,8 +169,8 @@ impl<'de> Deserialize<'de> for Pair {
                 let two = text.split_once(' ').filter(|(_, second)| !second.contains(' '));
                 // A line of merges.txt that names its version is no merge.
                 let two = two.filter(|_| !text.starts_with("#version"));
-                two.map(|(first, second)| Pair(first.to_owned(), second.to_owned()))
-                    .ok_or_else(|| E::custom("no two tokens"))
+                let (first, second) = two.ok_or_else(|| E::custom("no two tokens"))?;
+                Ok(Pair { first: first.to_owned(), second: second.to_owned(), is_line: true })
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Pair, A::Error> {
@@ -177,7 +179,7 @@ impl<'de> Deserialize<'de> for Pair {
                 else {
                     return Err(A::Error::custom("no two tokens"));
                 };
-                Ok(Pair(first, second))
+                Ok(Pair { first, second, is_line: false })
             }
         }
         deserializer.deserialize_any(Either)
@@ -219,7 +221,10 @@ mod tests {
     /// Whether the file is read here; then the result must be that of the crate.
     fn reads(json: &str) -> bool {
         let (outline, _) = outline::check(json.as_bytes()).unwrap();
-        let Some((here, largest)) = super::read(&outline) else { return false };
+        let settings = tokenizers::Tokenizer::from_bytes(outline.without_model());
+        let Some((here, largest)) = settings.ok().and_then(|settings| super::read(&outline, settings)) else {
+            return false;
+        };
         let right = tokenizers::Tokenizer::from_bytes(json).unwrap();
         assert_eq!(here.to_string(false).unwrap(), right.to_string(false).unwrap());
         assert_eq!(largest, right.get_vocab(false).into_values().max());
@@ -248,7 +253,9 @@ mod tests {
 
     #[test]
     fn what_is_odd_is_left_to_the_crate() {
-        let odd: [fn(&mut Value); 7] = [
+        let odd: [fn(&mut Value); 9] = [
+            |json| json["version"] = json!(null),
+            |json| json["model"]["merges"] = json!([["a", "b"], "ab c"]),
             |json| json["model"]["type"] = json!("WordPiece"),
             |json| json["model"]["x"] = json!(1),
             |json| json["model"]["merges"] = json!(["#version: 0.2", "a b"]),

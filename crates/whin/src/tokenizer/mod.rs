@@ -5,6 +5,7 @@
 //! chat templates or of models.
 
 mod bpe;
+mod cost;
 mod outline;
 mod pieces;
 mod stream;
@@ -14,15 +15,19 @@ use std::sync::Arc;
 
 use tokenizers::models::ModelWrapper;
 
+use crate::error::shortened;
 use crate::{Error, ErrorKind, Result};
-use outline::DeclaredToken;
 pub(crate) use outline::added_token;
+use outline::{DeclaredToken, Outline};
 use pieces::Pieces;
 pub use stream::TextStream;
 
 /// One more than the largest id that is believed. The largest known vocabularies have some 900,000 ids;
 /// without a limit a single absurd id would make the tables below eat all memory.
 const MAX_IDS: usize = 1 << 21;
+
+/// Characters of a reason in a message. The crate's quote what they found in the file, and a file may hold anything.
+const LONGEST_REASON: usize = 300;
 
 /// A checkpoint's tokenizer. Clones are cheap and share everything.
 #[derive(Clone)]
@@ -47,21 +52,13 @@ impl Tokenizer {
     /// `invalid_checkpoint` if the file is damaged, too large, or gives an added token another id than
     /// it declares; `unsupported_architecture` if its decoder cannot be streamed.
     pub fn from_bytes(json: &[u8], origin: &str) -> Result<Self> {
-        let invalid = |why: String| Error::new(ErrorKind::InvalidCheckpoint, format!("{origin}: {why}"));
+        let invalid = |why: String| {
+            let why = shortened(why, LONGEST_REASON);
+            Error::new(ErrorKind::InvalidCheckpoint, format!("{origin}: {why}"))
+        };
         let (outline, declared) = outline::check(json).map_err(invalid)?;
-        let by_crate = || {
-            outline.check_model()?;
-            guarded(|| tokenizers::Tokenizer::from_bytes(json))
-                .map_err(|why| format!("is not a tokenizer: {why}"))
-        };
-        let (mut inner, largest) = match guarded(|| Ok(bpe::read(&outline))) {
-            Ok(Some(read)) => read,
-            _ => {
-                let inner = by_crate().map_err(invalid)?;
-                let largest = inner.get_vocab(false).into_values().max();
-                (inner, largest)
-            }
-        };
+        let (mut inner, largest) = read(json, &outline, &declared).map_err(invalid)?;
+        cost::check_model(inner.get_model()).map_err(invalid)?;
         switch_off_training_aids(&mut inner).map_err(|why| invalid(why.to_string()))?;
 
         // The crate numbers added tokens itself, and only warns when the file says otherwise.
@@ -102,6 +99,7 @@ impl Tokenizer {
     /// of the file gives up on it, as on millions of blanks in a row.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let encoding = guarded(|| self.shared.inner.encode_fast(text, false)).map_err(|why| {
+            let why = shortened(why, LONGEST_REASON);
             let origin = &self.shared.origin;
             // A search that takes too many attempts panics with the name of the limit.
             if why.contains("Onig: ") && why.contains("limit") {
@@ -175,6 +173,27 @@ impl Tokenizer {
         guarded(|| self.shared.inner.decode(&known, false))
             .unwrap_or_else(|_| known.iter().filter_map(|&id| self.id_to_token(id)).collect())
     }
+}
+
+/// The tokenizer in `json`, by our own reader where that knows its model, else by the crate's.
+fn read(
+    json: &[u8],
+    outline: &Outline<'_>,
+    declared: &[DeclaredToken],
+) -> Result<(tokenizers::Tokenizer, Option<u32>), String> {
+    let by_crate = |json: &[u8]| {
+        guarded(|| tokenizers::Tokenizer::from_bytes(json))
+            .map_err(|why| format!("is not a tokenizer: {why}"))
+    };
+    let settings = by_crate(outline.without_model().as_bytes())?;
+    cost::check_steps(&settings, declared.iter().map(|token| token.content.len() as u64).sum())?;
+    if let Ok(Some(read)) = guarded(|| Ok(bpe::read(outline, settings))) {
+        return Ok(read);
+    }
+    outline.check_model()?;
+    let inner = by_crate(json)?;
+    let largest = inner.get_vocab(false).into_values().max();
+    Ok((inner, largest))
 }
 
 fn switch_off_training_aids(inner: &mut tokenizers::Tokenizer) -> tokenizers::Result<()> {

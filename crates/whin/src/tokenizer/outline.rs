@@ -9,6 +9,8 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::cost;
+
 /// The largest `tokenizer.json` that is read. The largest known ones have some 40 MB.
 pub(super) const LONGEST: usize = 64 << 20;
 
@@ -42,7 +44,7 @@ pub(super) struct DeclaredToken {
 /// The parts of the file as they stand there.
 #[derive(Deserialize)]
 pub(super) struct Outline<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "even_null")]
     version: Option<&'a RawValue>,
     #[serde(borrow)]
     truncation: Option<&'a RawValue>,
@@ -60,6 +62,11 @@ pub(super) struct Outline<'a> {
     decoder: Option<&'a RawValue>,
     #[serde(borrow)]
     pub model: Option<&'a RawValue>,
+}
+
+/// Unlike other parts, the version may be missing, but not null.
+fn even_null<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 impl<'a> Outline<'a> {
@@ -82,6 +89,16 @@ impl<'a> Outline<'a> {
             ("decoder", self.decoder),
         ];
         parts.into_iter().filter_map(|(name, part)| Some((name, part?)))
+    }
+
+    /// The same file with an empty model and no added tokens, whose ids depend on the model.
+    pub fn without_model(&self) -> String {
+        let mut json = "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]}".to_owned();
+        for (name, part) in self.settings() {
+            json.push_str(&format!(",\"{name}\":{}", part.get()));
+        }
+        json.push('}');
+        json
     }
 
     /// Checks that the model is of bearable size before the crate reads it.
@@ -133,6 +150,7 @@ pub(super) fn check(json: &[u8]) -> Result<(Outline<'_>, Vec<DeclaredToken>), St
         }
         measure(name, part, MOST_PART_VALUES)?;
     }
+    cost::check_settings(outline.settings())?;
     let declared = outline.declared()?;
     Ok((outline, declared))
 }
