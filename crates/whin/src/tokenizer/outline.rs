@@ -74,6 +74,11 @@ impl<'a> Outline<'a> {
         if json.len() > LONGEST {
             return Err(format!("has {} bytes; at most {LONGEST} are read", json.len()));
         }
+        // Each opens a value, and the parser notes a byte for each that is open.
+        let opened = json.iter().filter(|byte| matches!(byte, b'[' | b'{')).count();
+        if opened > MOST_MODEL_VALUES + MOST_ADDED_VALUES {
+            return Err(format!("has {opened} lists and objects, more than any tokenizer"));
+        }
         serde_json::from_slice(json).map_err(|error| format!("is not a tokenizer: {error}"))
     }
 
@@ -247,5 +252,15 @@ impl<'de> Visitor<'de> for Measure<'_> {
             map.next_value_seed(Measure(self.0))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_opens_too_much_is_refused_before_it_is_parsed() {
+        let json = "[".repeat(8 << 20);
+        let why = super::check(json.as_bytes()).err().unwrap();
+        assert_eq!(why, "has 8388608 lists and objects, more than any tokenizer");
     }
 }
