@@ -595,3 +595,50 @@ fn a_holder_of_the_lock_that_dies_leaves_it() {
     finish(second).succeeded();
     is_clean(&hub);
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn notes_that_are_no_short_files_are_not_waited_for() {
+    let pipe = |path: &Path| {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let _ = fs::remove_file(path);
+        assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+    };
+    let zeros = |path: &Path| {
+        let _ = fs::remove_file(path);
+        std::os::unix::fs::symlink("/dev/zero", path).unwrap();
+    };
+    let sparse = |path: &Path| {
+        let _ = fs::remove_file(path);
+        fs::File::create(path).unwrap().set_len(5 << 30).unwrap();
+    };
+    let makers: [&dyn Fn(&Path); 3] = [&pipe, &zeros, &sparse];
+    // As the note of a commit: worth nothing, and replaced.
+    let hub = Hub::start();
+    for make in makers {
+        let note = hub.cached("refs/main");
+        fs::create_dir_all(note.parent().unwrap()).unwrap();
+        make(&note);
+        hub.inspect().succeeded();
+        assert!(!note.is_symlink() && fs::read_to_string(&note).unwrap() == COMMIT);
+        assert_eq!(note.parent().unwrap().read_dir().unwrap().count(), 1);
+    }
+    // As the token: named, but only where one is needed.
+    for make in makers {
+        let hub = Hub::start();
+        let token = hub.home.path().join("token");
+        make(&token);
+        hub.inspect().failed("invalid_arguments", &[token.to_str().unwrap(), "HF_TOKEN"]);
+        assert!(hub.asked().is_empty());
+        hub.whin(&["cache", "list"]).succeeded();
+        finish(hub.command(&["inspect", NAME]).env("HF_HUB_OFFLINE", "1").spawn().unwrap())
+            .failed("checkpoint_not_found", &["HF_HUB_OFFLINE"]);
+        finish(hub.command(&["inspect", NAME]).env("HF_TOKEN", TOKEN).spawn().unwrap()).succeeded();
+        hub.inspect().succeeded();
+    }
+    // As what an earlier try left.
+    let hub = Hub::start();
+    let (_, part) = hub.blob(SHARD);
+    pipe(&part);
+    hub.inspect().failed("io", &[part.to_str().unwrap(), "pipe", "remove it"]);
+}

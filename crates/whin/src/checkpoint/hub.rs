@@ -8,7 +8,9 @@ mod name;
 mod settings;
 mod transfer;
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
 use self::answer::Listing;
 use self::cache::Cache;
@@ -23,6 +25,8 @@ pub use self::name::HubName;
 pub use self::settings::Settings;
 
 const CONFIG: &str = "config.json";
+/// No token and no reference to a commit is as long.
+const LONGEST_TEXT: u64 = 4096;
 
 /// How far the download of a file has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,6 +178,21 @@ fn offline(name: &HubName, cache: &Cache, commit: Option<&str>, mut lacking: Vec
          `hf download {repository}` where there is a connection"
     );
     Error::new(ErrorKind::CheckpointNotFound, message)
+}
+
+/// What is in the regular file `path`, which must be short. Anything else, such as a pipe or a device, could be silent
+/// or without end.
+fn short_text(path: &Path) -> io::Result<String> {
+    let invalid = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    if !std::fs::metadata(path)?.is_file() {
+        return invalid("it is not a regular file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LONGEST_TEXT + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LONGEST_TEXT {
+        return invalid(format!("it is longer than {LONGEST_TEXT} bytes"));
+    }
+    String::from_utf8(bytes).or_else(|_| invalid("it is no text".to_owned()))
 }
 
 fn vanished(source: &Source) -> Error {

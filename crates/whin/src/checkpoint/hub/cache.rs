@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::name::{HubName, is_commit};
+use super::short_text;
 use crate::checkpoint::safetensors::{INDEX, SINGLE, shards};
 use crate::checkpoint::source::Source;
 use crate::{Error, ErrorKind, Result};
@@ -49,7 +50,7 @@ impl Cache {
         if is_commit(revision) {
             return Some(revision.to_owned());
         }
-        let noted = fs::read_to_string(self.folder().join("refs").join(revision)).ok()?;
+        let noted = short_text(&self.folder().join("refs").join(revision)).ok()?;
         Some(noted.trim().to_owned()).filter(|commit| is_commit(commit))
     }
 
@@ -59,7 +60,7 @@ impl Cache {
             return Ok(());
         }
         let path = self.folder().join("refs").join(revision);
-        made(&path).and_then(|()| fs::write(&path, commit)).map_err(|error| denied(&path, error))
+        replaced(&path, |new| fs::write(new, commit)).map_err(|error| denied(&path, error))
     }
 
     /// Whether the snapshot of `commit` holds the file `name`.
@@ -107,17 +108,9 @@ impl Cache {
 
     /// Makes the content called `etag` the file `name` of `commit`.
     pub fn link(&self, commit: &str, name: &str, etag: &str) -> Result<()> {
-        static TRIES: AtomicU64 = AtomicU64::new(0);
         let path = self.snapshot(commit).join(name);
-        let unique = (std::process::id(), TRIES.fetch_add(1, Ordering::Relaxed));
-        let new = self.snapshot(commit).join(format!(".{name}.{}.{}", unique.0, unique.1));
-        // Renamed at once, so that nobody who reads the snapshot meanwhile finds a gap.
-        let place = || {
-            made(&path)?;
-            linked(etag, &new).or_else(|_| fs::copy(self.blob(etag), &new).map(|_| ()))?;
-            fs::rename(&new, &path)
-        };
-        place().map_err(|error| denied(&path, error))
+        let linked = |new: &Path| linked(etag, new).or_else(|_| fs::copy(self.blob(etag), new).map(|_| ()));
+        replaced(&path, linked).map_err(|error| denied(&path, error))
     }
 
     /// Waits for the lock under which the content called `etag` is fetched. It is held until the file is dropped.
@@ -187,6 +180,18 @@ fn linked(etag: &str, path: &Path) -> io::Result<()> {
         let _ = (etag, path);
         Err(io::ErrorKind::Unsupported.into())
     }
+}
+
+/// Puts at `path` what `make` makes under another name: renamed at once, so that nobody who reads meanwhile finds a gap,
+/// and nothing is written to what lies there, which need not be a regular file.
+fn replaced(path: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    static TRIES: AtomicU64 = AtomicU64::new(0);
+    made(path)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let unique = (std::process::id(), TRIES.fetch_add(1, Ordering::Relaxed));
+    let new = path.with_file_name(format!(".{name}.{}.{}", unique.0, unique.1));
+    let done = make(&new).and_then(|()| fs::rename(&new, path));
+    done.inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
 /// Makes the folder in which `path` is to lie.

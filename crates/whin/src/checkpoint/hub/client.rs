@@ -49,10 +49,10 @@ impl Origin {
 }
 
 impl Client {
-    /// Makes no request.
+    /// Reads the token, but makes no request.
     ///
     /// # Errors
-    /// `invalid_arguments` where the address or the token cannot be one.
+    /// `invalid_arguments` where the address or the token cannot be one, or where the token cannot be read.
     pub fn new(settings: &Settings) -> Result<Self> {
         let endpoint = settings.endpoint.clone();
         let uri: Option<Uri> = endpoint.parse().ok();
@@ -62,7 +62,7 @@ impl Client {
             let message = "HF_ENDPOINT is no address of a server: give one as in https://huggingface.co";
             Error::new(ErrorKind::InvalidArguments, message)
         })?;
-        let authorization = settings.token.as_ref().map(|token| {
+        let authorization = settings.token.read()?.map(|token| {
             let fits = token.bytes().all(|byte| byte.is_ascii_graphic());
             let value = HeaderValue::from_str(&format!("Bearer {token}")).ok().filter(|_| fits);
             value.ok_or_else(|| {

@@ -2,9 +2,11 @@
 //! no request.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::short_text;
 use crate::{Error, ErrorKind, Result};
 
 const ENDPOINT: &str = "https://huggingface.co";
@@ -17,7 +19,7 @@ pub struct Settings {
     /// The address of the hub, without a slash at its end.
     pub endpoint: String,
     /// Who asks.
-    pub token: Option<String>,
+    pub token: Token,
     /// Whether no connection may be made.
     pub offline: bool,
     /// How long a server may be silent.
@@ -26,6 +28,16 @@ pub struct Settings {
     pub pause: Duration,
     /// How often it is repeated.
     pub repeats: u32,
+}
+
+/// Where the token is that says who asks.
+#[derive(Clone)]
+pub enum Token {
+    /// Nowhere: none is sent.
+    None,
+    Given(String),
+    /// In this file, if it exists.
+    Stored(PathBuf),
 }
 
 impl Settings {
@@ -55,21 +67,51 @@ impl Settings {
             invalid("there is no home folder for the Hugging Face cache: set HF_HOME to a folder".to_owned())
         })?;
         let token_file = path("HF_TOKEN_PATH").or_else(|| Some(hf_home?.join("token")));
-        let stored = || std::fs::read_to_string(token_file?).ok();
-        let given = text("HF_TOKEN").or_else(|| text("HUGGING_FACE_HUB_TOKEN"));
-        let token = if is_on(text("HF_HUB_DISABLE_IMPLICIT_TOKEN")) { None } else { given.or_else(stored) };
+        let given = text("HF_TOKEN").or_else(|| text("HUGGING_FACE_HUB_TOKEN")).map(Token::Given);
+        let token = given.or_else(|| token_file.map(Token::Stored));
+        let token = token.filter(|_| !is_on(text("HF_HUB_DISABLE_IMPLICIT_TOKEN")));
         let endpoint = text("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned());
         let timeout = text("HF_HUB_DOWNLOAD_TIMEOUT").map(|value| seconds("HF_HUB_DOWNLOAD_TIMEOUT", &value));
         Ok(Self {
             cache,
             endpoint: endpoint.trim().trim_end_matches('/').to_owned(),
-            token: token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()),
+            token: token.unwrap_or(Token::None),
             offline: is_on(text("HF_HUB_OFFLINE").or_else(|| text("TRANSFORMERS_OFFLINE"))),
             timeout: timeout.transpose()?.flatten().unwrap_or(Duration::from_secs(10)),
             pause: Duration::from_millis(500),
             repeats: 4,
         })
     }
+}
+
+impl Token {
+    /// The token itself.
+    ///
+    /// # Errors
+    /// `invalid_arguments` where its file cannot be read.
+    pub fn read(&self) -> Result<Option<String>> {
+        let token = match self {
+            Self::None => return Ok(None),
+            Self::Given(token) => token.clone(),
+            Self::Stored(path) => match short_text(path) {
+                Ok(token) => token,
+                Err(error) if is_absent(&error) => return Ok(None),
+                Err(error) => {
+                    let message = format!(
+                        "cannot read the token of Hugging Face in {}: {error}; set HF_TOKEN, or \
+                         HF_HUB_DISABLE_IMPLICIT_TOKEN=1 to send none",
+                        path.display()
+                    );
+                    return Err(invalid(message).caused_by(error));
+                }
+            },
+        };
+        Ok(Some(token.trim().to_owned()).filter(|token| !token.is_empty()))
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// `~` at the start of a path stands for the home folder, `$NAME` and `${NAME}` for variables that exist, as in a shell.
@@ -141,11 +183,18 @@ mod tests {
         std::fs::write(home.path().join("token"), "hf_file\n").unwrap();
         std::fs::write(home.path().join("other"), " hf_other ").unwrap();
         let other = home.path().join("other");
-        let token = |more: &[(&str, &str)]| read(&[&[("HF_HOME", folder)], more].concat()).unwrap().token;
+        let token = |more: &[(&str, &str)]| {
+            read(&[&[("HF_HOME", folder)], more].concat()).unwrap().token.read().unwrap()
+        };
         assert_eq!(token(&[]).as_deref(), Some("hf_file"));
         assert_eq!(token(&[("HF_TOKEN_PATH", other.to_str().unwrap())]).as_deref(), Some("hf_other"));
         assert_eq!(token(&[("HF_TOKEN", "hf_env\n")]).as_deref(), Some("hf_env"));
         assert_eq!(token(&[("HF_TOKEN", "hf_env"), ("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")]), None);
+        assert_eq!(token(&[("HF_TOKEN", " \n")]), None);
+        for absent in ["absent", "token/absent"] {
+            let absent = home.path().join(absent);
+            assert_eq!(token(&[("HF_TOKEN_PATH", absent.to_str().unwrap())]), None);
+        }
     }
 
     #[test]

@@ -163,6 +163,10 @@ impl Part {
     fn open(path: PathBuf, most: u64) -> Result<Self> {
         let open = || {
             let file = File::options().create(true).truncate(false).read(true).write(true).open(&path)?;
+            if is_pipe(&file)? {
+                // It would take some bytes, and then wait for somebody who reads them.
+                return Err(io::Error::other("it is a pipe: remove it"));
+            }
             if file.metadata()?.len() > most {
                 file.set_len(0)?;
             }
@@ -202,6 +206,20 @@ impl Part {
         cleared.map_err(|error| denied(&self.path, error))?;
         (self.length, self.hash) = (0, Sha256::new());
         Ok(())
+    }
+}
+
+fn is_pipe(file: &File) -> io::Result<bool> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        Ok(file.metadata()?.file_type().is_fifo())
+    }
+    #[cfg(not(unix))]
+    {
+        // No file is one there.
+        let _ = file;
+        Ok(false)
     }
 }
 
