@@ -476,19 +476,10 @@ fn a_snapshot_with_gaps_is_completed() {
     let gets = |file: &str| hub.asked().iter().filter(|asked| asked.gets(file)).count();
     assert_eq!((gets(SHARD), gets("generation_config.json"), gets("config.json")), (0, 0, 0));
     assert_eq!(hub.asked().iter().filter(|asked| asked.at_store && asked.gets(LAST_SHARD)).count(), 1);
-    // What can run is not held up by a hub that is out of reach.
-    fs::remove_file(snapshot.join("generation_config.json")).unwrap();
-    hub.twist(|_, _, reply| reply.refuse(500));
-    let outcome = hub.inspect();
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(outcome.stderr.contains("warning:") && outcome.stderr.contains("status 500"), "{outcome:?}");
-    // What does not exist is asked for once.
-    hub.reset();
-    hub.remove("generation_config.json");
+    // A link whose content is gone is no file that never was there.
+    fs::remove_file(hub.blob("generation_config.json").0).unwrap();
     hub.inspect().succeeded();
-    assert_eq!(hub.asked().len(), 1);
-    hub.inspect().succeeded();
-    assert_eq!(hub.asked().len(), 1);
+    assert!(hub.has("generation_config.json"));
     // Another tool's half-done work: only a config.
     for entry in fs::read_dir(&snapshot).unwrap() {
         let path = entry.unwrap().path();
@@ -498,6 +489,80 @@ fn a_snapshot_with_gaps_is_completed() {
     }
     hub.whin(&["run", "-m", NAME, "The capital of France is"]).succeeded();
     is_clean(&hub);
+}
+
+#[test]
+fn what_can_run_asks_nobody() {
+    let hub = downloaded();
+    let snapshot = hub.cached("snapshots").join(COMMIT);
+    for optional in ["generation_config.json", "tokenizer_config.json", "chat_template.jinja"] {
+        fs::remove_file(snapshot.join(optional)).unwrap();
+    }
+    hub.twist(|_, _, reply| reply.stalls = true);
+    let run = hub.whin(&["run", "-m", NAME, "-n", "2", "The capital of France is"]).succeeded();
+    assert_eq!(run.stdout, " Paris.");
+    assert!(!run.stderr.contains("warning"), "{run:?}");
+    assert!(hub.asked().is_empty());
+}
+
+#[test]
+fn a_tokenizer_that_is_missing_is_asked_for_once_a_day() {
+    let hub = downloaded();
+    let tokenizer = hub.cached("snapshots").join(COMMIT).join("tokenizer.json");
+    let asked_long_ago = || {
+        let note = fs::File::options().write(true).open(hub.cached(".asked").join(COMMIT)).unwrap();
+        note.set_modified(std::time::SystemTime::now() - Duration::from_secs(25 * 3600)).unwrap();
+    };
+    let run = || hub.whin(&["run", "-m", NAME, "-n", "2", "--prompt-ids", "1,2"]);
+    // A hub that never answers is waited for a little, the first time.
+    fs::remove_file(&tokenizer).unwrap();
+    hub.twist(|_, _, reply| reply.stalls = true);
+    let started = Instant::now();
+    let first = run();
+    assert_eq!(first.code, Some(0), "{first:?}");
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    let warns = |line: &&str| line.starts_with("warning: the cache has");
+    let warnings: Vec<&str> = first.stderr.lines().filter(warns).collect();
+    assert_eq!(warnings.len(), 1, "{first:?}");
+    for part in [NAME, "tokenizer.json", &hub.endpoint, "again in a day", "hf download"] {
+        assert!(warnings[0].contains(part), "{part:?}: {first:?}");
+    }
+    assert!(!first.stderr.contains("no folder"), "{first:?}");
+    assert_eq!(hub.asked().len(), 1);
+    let second = run().succeeded();
+    assert!(!second.stderr.contains("the cache has"), "{second:?}");
+    assert_eq!(hub.asked().len(), 1);
+    // So is one that has lost the commit, and nothing of another commit is taken for it.
+    asked_long_ago();
+    hub.reset();
+    hub.twist(|asked, _, reply| {
+        if asked.path.contains(COMMIT) {
+            reply.refuse(404);
+            reply.header("X-Error-Code", "RevisionNotFound");
+        }
+    });
+    let lost = run();
+    assert_eq!((lost.code, hub.asked().len()), (Some(0), 1), "{lost:?}");
+    assert!(lost.stderr.contains("no branch, tag or commit"), "{lost:?}");
+    // A day later it may be there.
+    asked_long_ago();
+    hub.reset();
+    hub.whin(&["run", "-m", NAME, "The capital of France is"]).succeeded();
+    assert!(hub.has("tokenizer.json"));
+    // What the hub does not have either is no reason to ask at each start.
+    fs::remove_file(&tokenizer).unwrap();
+    fs::remove_dir_all(hub.cached(".asked")).unwrap();
+    hub.remove("tokenizer.json");
+    hub.reset();
+    run().succeeded();
+    run().succeeded();
+    assert_eq!(hub.asked().len(), 1);
+    let fresh = Hub::start();
+    fresh.remove("tokenizer.json");
+    fresh.inspect().succeeded();
+    fresh.reset();
+    fresh.inspect().succeeded();
+    assert!(fresh.asked().is_empty());
 }
 
 #[test]

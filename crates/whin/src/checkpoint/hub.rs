@@ -8,9 +8,11 @@ mod name;
 mod settings;
 mod transfer;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use self::answer::Listing;
 use self::cache::Cache;
@@ -25,6 +27,9 @@ pub use self::name::HubName;
 pub use self::settings::Settings;
 
 const CONFIG: &str = "config.json";
+const TOKENIZER: &str = "tokenizer.json";
+/// How long the hub may be silent where its answer is not necessary.
+const SHORT_TIMEOUT: Duration = Duration::from_secs(3);
 /// No token and no reference to a commit is as long.
 const LONGEST_TEXT: u64 = 4096;
 
@@ -39,7 +44,9 @@ pub struct Download<'a> {
     pub total: u64,
 }
 
-/// The folder with the files of `name`. A checkpoint that is whole in the cache is used without any connection.
+/// The folder with the files of `name`. A checkpoint whose config, weights and tokenizer are in the cache is used without
+/// any connection, whoever put them there. Without the tokenizer it is used too, but not before the hub was asked for it,
+/// once a day.
 ///
 /// # Errors
 /// `checkpoint_not_found` where neither cache nor hub gives it, `invalid_checkpoint` where it holds no safetensors or
@@ -48,25 +55,16 @@ pub struct Download<'a> {
 pub fn find(name: &HubName, settings: &Settings, progress: &mut dyn FnMut(Download<'_>)) -> Result<PathBuf> {
     let cache = Cache::new(&settings.cache, name);
     let known = cache.commit(&name.revision);
-    let lacking = known.as_ref().map(|commit| cache.lacking(commit)).transpose()?;
-    let whole = known.as_ref().filter(|_| lacking.as_ref().is_some_and(Vec::is_empty));
-    if let Some(commit) = whole
-        && (settings.offline || cache.is_settled(commit))
-    {
+    let lacking = known.as_ref().map(|commit| cache.lacking(commit)).transpose()?.unwrap_or_default();
+    if let Some(commit) = known.as_ref().filter(|_| lacking.is_empty()) {
+        if !settings.offline && !cache.holds(commit, TOKENIZER) && !cache.was_asked(commit) {
+            look_for_tokenizer(name, commit, settings, &cache, progress);
+        }
         return Ok(cache.snapshot(commit));
     }
-    if settings.offline {
-        return Err(offline(name, &cache, known.as_deref(), lacking.unwrap_or_default()));
-    }
-    // What can run as it is need not wait for a connection that may not exist.
-    let repeats = if whole.is_some() { 0 } else { settings.repeats };
-    let settings = Settings { repeats, ..settings.clone() };
-    match (download(name, known.as_deref(), &settings, &cache, progress), whole) {
-        (Err(error), Some(commit)) => {
-            tracing::warn!("{} is used as it lies in the cache: {error}", name.repository);
-            Ok(cache.snapshot(commit))
-        }
-        (found, _) => found,
+    match settings.offline {
+        true => Err(offline(name, &cache, known.as_deref(), lacking)),
+        false => download(name, known.as_deref(), settings, &cache, progress),
     }
 }
 
@@ -86,6 +84,37 @@ pub fn snapshots(settings: &Settings, name: Option<&HubName>) -> Vec<PathBuf> {
     repositories.into_iter().filter(is_model).flat_map(|folder| inside(folder.join("snapshots"))).collect()
 }
 
+/// Asks once for the tokenizer of a snapshot that has all else: whoever gives token ids need not wait long for it.
+fn look_for_tokenizer(
+    name: &HubName,
+    commit: &str,
+    settings: &Settings,
+    cache: &Cache,
+    progress: &mut dyn FnMut(Download<'_>),
+) {
+    let settings = Settings { repeats: 0, timeout: settings.timeout.min(SHORT_TIMEOUT), ..settings.clone() };
+    let mut look = || {
+        let client = Client::new(&settings, true)?;
+        let files = client.list(name, commit)?.files;
+        fetch_small(&mut Transfer { client: &client, cache, name, commit, progress }, &files)
+    };
+    if let Err(error) = look() {
+        let repository = &name.repository;
+        tracing::warn!(
+            "the cache has {repository} without {TOKENIZER}, and {error}; it is used without, and looked for again in a \
+             day, or fetched by `hf download {repository}`"
+        );
+    }
+    if !cache.holds(commit, TOKENIZER) {
+        cache.note_asked(commit);
+    }
+}
+
+/// Fetches all of the `files` that are read beside the weights.
+fn fetch_small(transfer: &mut Transfer<'_>, files: &BTreeSet<String>) -> Result<()> {
+    SMALL.into_iter().filter(|small| files.contains(*small)).try_for_each(|small| transfer.fetch(small))
+}
+
 /// Completes the snapshot that is `known`, or begins that of the newest commit.
 fn download(
     name: &HubName,
@@ -94,7 +123,7 @@ fn download(
     cache: &Cache,
     progress: &mut dyn FnMut(Download<'_>),
 ) -> Result<PathBuf> {
-    let client = Client::new(settings)?;
+    let client = Client::new(settings, false)?;
     let listing = match known.map(|commit| client.list(name, commit)) {
         // A commit can vanish from its repository when history is rewritten.
         Some(Err(error))
@@ -113,9 +142,7 @@ fn download(
     let config = source.read(CONFIG)?.ok_or_else(|| vanished(&source))?;
     // What cannot run costs no gigabytes.
     crate::model::config::read(&config)?;
-    for small in SMALL.into_iter().filter(|small| files.contains(*small)) {
-        transfer.fetch(small)?;
-    }
+    fetch_small(&mut transfer, &files)?;
     let mut weights = vec![SINGLE.to_owned()];
     if files.contains(INDEX) {
         transfer.fetch(INDEX)?;
@@ -129,7 +156,9 @@ fn download(
     for shard in &weights {
         transfer.fetch(shard)?;
     }
-    cache.settle(&commit, |file| files.contains(file));
+    if !files.contains(TOKENIZER) {
+        cache.note_asked(&commit);
+    }
     // Last, so that what is interrupted is looked up afresh.
     if name.revision != commit {
         cache.note_commit(&name.revision, &commit)?;

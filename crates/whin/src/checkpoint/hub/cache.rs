@@ -10,12 +10,11 @@ use std::time::{Duration, Instant};
 use super::name::{HubName, is_commit};
 use super::short_text;
 use crate::checkpoint::safetensors::{INDEX, SINGLE, shards};
-use crate::checkpoint::source::Source;
+use crate::checkpoint::source::{SMALL, Source};
 use crate::{Error, ErrorKind, Result};
 
-/// Files whose absence would go unnoticed: each is there, or known not to exist.
-const EXPECTED: [&str; 3] = ["generation_config.json", "tokenizer.json", "tokenizer_config.json"];
-
+/// How long a look-up in vain is remembered.
+const DAY: Duration = Duration::from_secs(24 * 3600);
 /// How often a lock is asked for that another process holds.
 const LOOK: Duration = Duration::from_millis(100);
 /// A shorter wait needs no word.
@@ -68,7 +67,8 @@ impl Cache {
         fs::metadata(self.snapshot(commit).join(name)).is_ok_and(|metadata| metadata.is_file())
     }
 
-    /// The files without which the snapshot of `commit` cannot run.
+    /// The files without which the snapshot of `commit` cannot run. The tokenizer is none of them: it is not needed for
+    /// token ids.
     ///
     /// # Errors
     /// `invalid_checkpoint` where its index is broken.
@@ -79,26 +79,27 @@ impl Cache {
         } else {
             needed.push(SINGLE.to_owned());
         }
+        // A link whose content is gone cannot be passed over like a file that never was there.
+        let is_named = |name: &&&str| self.snapshot(commit).join(name).is_symlink();
+        needed.extend(SMALL.iter().skip(1).filter(is_named).map(|name| (*name).to_owned()));
         needed.retain(|name| !self.holds(commit, name));
         Ok(needed)
     }
 
-    /// Whether each file that a checkpoint usually has is in the snapshot of `commit`, or is known not to exist.
-    pub fn is_settled(&self, commit: &str) -> bool {
-        EXPECTED.iter().all(|name| self.holds(commit, name) || self.absence(commit, name).exists())
+    /// Whether somebody has looked for more files of `commit` within a day.
+    pub fn was_asked(&self, commit: &str) -> bool {
+        let noted = fs::metadata(self.asked(commit)).and_then(|note| note.modified());
+        noted.is_ok_and(|time| time.elapsed().is_ok_and(|elapsed| elapsed < DAY))
     }
 
-    /// Notes which of the files that a checkpoint usually has `commit` does not have.
-    pub fn settle(&self, commit: &str, exists: impl Fn(&str) -> bool) {
-        for name in EXPECTED.iter().filter(|name| !exists(name)) {
-            let path = self.absence(commit, name);
-            // Without this note the next start asks again: no more than that.
-            let _ = made(&path).and_then(|()| fs::write(&path, ""));
-        }
+    /// Notes that somebody has.
+    pub fn note_asked(&self, commit: &str) {
+        // Without this note the next start asks again: no more than that.
+        let _ = replaced(&self.asked(commit), |new| fs::write(new, ""));
     }
 
-    fn absence(&self, commit: &str, name: &str) -> PathBuf {
-        self.folder().join(".no_exist").join(commit).join(name)
+    fn asked(&self, commit: &str) -> PathBuf {
+        self.folder().join(".asked").join(commit)
     }
 
     /// Where the content called `etag` lies once it is whole.

@@ -23,6 +23,7 @@ pub struct Client {
     authorization: Option<HeaderValue>,
     timeout: Duration,
     patience: Patience,
+    is_cached: bool,
 }
 
 /// Why a request failed.
@@ -49,11 +50,12 @@ impl Origin {
 }
 
 impl Client {
-    /// Reads the token, but makes no request.
+    /// Reads the token, but makes no request. Where the checkpoint `is_cached`, what goes wrong is told as a mere lack of
+    /// something more.
     ///
     /// # Errors
     /// `invalid_arguments` where the address or the token cannot be one, or where the token cannot be read.
-    pub fn new(settings: &Settings) -> Result<Self> {
+    pub fn new(settings: &Settings, is_cached: bool) -> Result<Self> {
         let endpoint = settings.endpoint.clone();
         let uri: Option<Uri> = endpoint.parse().ok();
         // What stands before an @ could be a password, and would be shown in messages.
@@ -91,6 +93,7 @@ impl Client {
             authorization: authorization.transpose()?,
             timeout: settings.timeout,
             patience: Patience { repeats: settings.repeats, pause: settings.pause },
+            is_cached,
         })
     }
 
@@ -148,13 +151,21 @@ impl Client {
         Failure::Lasting(invalid(format!("{} {what}; check HF_ENDPOINT", self.endpoint)))
     }
 
-    fn interrupted(&self, HubName { repository, .. }: &HubName, what: &str) -> Error {
-        let endpoint = &self.endpoint;
-        let message = format!(
-            "there is no folder {repository}, and it cannot be downloaded from {endpoint}: {what}; check the connection, \
-             and start again: it goes on there"
-        );
+    fn interrupted(&self, name: &HubName, what: &str) -> Error {
+        let lead = self.lead(name);
+        let remedy =
+            if self.is_cached { "" } else { "; check the connection, and start again: it goes on there" };
+        let (repository, endpoint) = (&name.repository, &self.endpoint);
+        let message = format!("{lead}{repository} cannot be downloaded from {endpoint}: {what}{remedy}");
         Error::new(ErrorKind::Io, message)
+    }
+
+    /// What comes before the failure of the hub: the name could have been meant as a path.
+    fn lead(&self, name: &HubName) -> String {
+        match self.is_cached {
+            true => String::new(),
+            false => format!("there is no folder {}, and ", name.repository),
+        }
     }
 
     /// Does `request` until it works, fails for good, or has failed too often.
@@ -258,7 +269,7 @@ impl Client {
         let HubName { repository, revision } = name;
         let endpoint = &self.endpoint;
         let code = headers.get("x-error-code").and_then(|code| code.to_str().ok()).unwrap_or_default();
-        let not_local = format!("there is no folder {repository}");
+        let lead = self.lead(name);
         let remedy = format!(
             "accept its licence at {endpoint}/{repository}, and set HF_TOKEN to a token of that account \
              ({endpoint}/settings/tokens)"
@@ -266,11 +277,11 @@ impl Client {
         let message = match status.as_u16() {
             401 | 403 if code == "GatedRepo" => format!("{repository} on {endpoint} is gated: {remedy}"),
             401 if self.authorization.is_none() => format!(
-                "{not_local}, and {endpoint} shows {repository} to nobody without a token: either it does not exist, so \
+                "{lead}{endpoint} shows {repository} to nobody without a token: either it does not exist, so \
                  check the name, or it is private or gated: {remedy}"
             ),
             401 | 403 => format!(
-                "{not_local}, and {endpoint} does not give {repository} for this token ({status}): it is gated or \
+                "{lead}{endpoint} does not give {repository} for this token ({status}): it is gated or \
                  private: {remedy}"
             ),
             404 if code == "RevisionNotFound" => {
@@ -282,7 +293,7 @@ impl Client {
                 format!("{endpoint} lists a file of {repository} that it does not have; try again later")
             }
             404 => format!(
-                "{not_local}, and no repository {repository} on {endpoint}: check the name, or give the folder that \
+                "{lead}there is no repository {repository} on {endpoint}: check the name, or give the folder that \
                  holds config.json and the .safetensors files"
             ),
             _ => {
