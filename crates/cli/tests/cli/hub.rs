@@ -282,9 +282,18 @@ fn a_silent_server_is_given_up() {
 #[test]
 fn no_server_is_a_failure_that_names_it() {
     let hub = Hub::start();
-    let mut command = hub.command(&["inspect", NAME]);
-    let outcome = finish(command.env("HF_ENDPOINT", "http://127.0.0.1:1").spawn().unwrap());
-    outcome.failed("io", &[NAME, "127.0.0.1:1", "check the connection"]);
+    // Refused, not to be found, and silent: mostly it is a mistyped path, which is said first and soon.
+    for endpoint in ["http://127.0.0.1:1", "http://nowhere.invalid", "http://192.0.2.1"] {
+        let started = Instant::now();
+        let mut command = hub.command(&["inspect", NAME]);
+        let outcome = finish(command.env("HF_ENDPOINT", endpoint).spawn().unwrap());
+        outcome.failed("io", &[endpoint, "check the path", "check the connection"]);
+        assert!(
+            outcome.stderr.starts_with(&format!("error[io]: there is no folder {NAME}, ")),
+            "{outcome:?}"
+        );
+        assert!(started.elapsed() < Duration::from_secs(6), "{endpoint}: {:?}", started.elapsed());
+    }
     for wrong in ["huggingface.co", "ftp://x", "http://me:secret@x", "http://"] {
         let mut command = hub.command(&["inspect", NAME]);
         let outcome = finish(command.env("HF_ENDPOINT", wrong).spawn().unwrap());

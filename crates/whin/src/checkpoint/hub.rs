@@ -92,7 +92,8 @@ fn look_for_tokenizer(
     cache: &Cache,
     progress: &mut dyn FnMut(Download<'_>),
 ) {
-    let settings = Settings { repeats: 0, timeout: settings.timeout.min(SHORT_TIMEOUT), ..settings.clone() };
+    let [timeout, connect] = [settings.timeout, settings.connect].map(|limit| limit.min(SHORT_TIMEOUT));
+    let settings = Settings { repeats: 0, timeout, connect, ..settings.clone() };
     let mut look = || {
         let client = Client::new(&settings, true)?;
         let files = client.list(name, commit)?.files;

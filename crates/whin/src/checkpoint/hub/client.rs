@@ -1,10 +1,12 @@
 //! Requests to the hub: who is asked, what is sent along, where a redirect may lead, which failures pass by themselves,
 //! and what the others mean. Knows no cache.
 
+use std::cell::Cell;
+use std::io;
 use std::time::{Duration, Instant};
 
 use ureq::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
-use ureq::{Agent, Body};
+use ureq::{Agent, Body, Timeout};
 
 use super::answer::{LINKED_ETAG, Listing, Remote, read_until};
 use super::name::HubName;
@@ -24,6 +26,8 @@ pub struct Client {
     timeout: Duration,
     patience: Patience,
     is_cached: bool,
+    /// Whether a server has ever answered.
+    was_reached: Cell<bool>,
 }
 
 /// Why a request failed.
@@ -73,15 +77,15 @@ impl Client {
                 Error::new(ErrorKind::InvalidArguments, message)
             })
         });
-        let limit = Some(settings.timeout);
+        let (limit, connect) = (Some(settings.timeout), Some(settings.connect));
         let config = Agent::config_builder()
             .user_agent(concat!("whin/", env!("CARGO_PKG_VERSION")))
             .accept_encoding("identity")
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
-            .timeout_resolve(limit)
-            .timeout_connect(limit)
+            .timeout_resolve(connect)
+            .timeout_connect(connect)
             .timeout_recv_response(limit)
             .timeout_per_read(limit)
             .timeout_per_write(limit)
@@ -94,6 +98,7 @@ impl Client {
             timeout: settings.timeout,
             patience: Patience { repeats: settings.repeats, pause: settings.pause },
             is_cached,
+            was_reached: Cell::new(false),
         })
     }
 
@@ -152,9 +157,12 @@ impl Client {
     }
 
     fn interrupted(&self, name: &HubName, what: &str) -> Error {
+        self.undelivered(name, what, "check the connection, and start again: it goes on there")
+    }
+
+    fn undelivered(&self, name: &HubName, what: &str, remedy: &str) -> Error {
         let lead = self.lead(name);
-        let remedy =
-            if self.is_cached { "" } else { "; check the connection, and start again: it goes on there" };
+        let remedy = if self.is_cached { String::new() } else { format!("; {remedy}") };
         let (repository, endpoint) = (&name.repository, &self.endpoint);
         let message = format!("{lead}{repository} cannot be downloaded from {endpoint}: {what}{remedy}");
         Error::new(ErrorKind::Io, message)
@@ -201,6 +209,7 @@ impl Client {
             let request = self.request(method, &uri, start, own).map_err(|_| unusable())?;
             let response =
                 self.agent.run(request).map_err(|error| self.unanswered(name, &origin.1, &error))?;
+            self.was_reached.set(true);
             let ends = *method == Method::HEAD && response.headers().contains_key(LINKED_ETAG);
             if !response.status().is_redirection() || ends {
                 return self.judged(response, own || start.is_none(), name);
@@ -215,6 +224,11 @@ impl Client {
     }
 
     fn unanswered(&self, name: &HubName, host: &str, error: &ureq::Error) -> Failure {
+        // Who can be reached at no time is not worth waiting for; who was reached can be so again.
+        if !self.was_reached.get() && is_unconnected(error) {
+            let remedy = "check the path; for a name on the hub, check the connection";
+            return Failure::Lasting(self.undelivered(name, &format!("{host}: {error}"), remedy));
+        }
         let what = self.interrupted(name, &format!("{host}: {error}"));
         match error {
             ureq::Error::Io(_)
@@ -328,6 +342,23 @@ impl Patience {
     }
 }
 
+/// Whether no connection was made.
+fn is_unconnected(error: &ureq::Error) -> bool {
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionReset, Interrupted, TimedOut, UnexpectedEof,
+    };
+    match error {
+        ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => true,
+        ureq::Error::Timeout(phase) => matches!(phase, Timeout::Resolve | Timeout::Connect),
+        // The system's failures to find a host have no kind of their own: these are the others.
+        ureq::Error::Io(error) => !matches!(
+            error.kind(),
+            BrokenPipe | ConnectionAborted | ConnectionReset | Interrupted | TimedOut | UnexpectedEof
+        ),
+        _ => false,
+    }
+}
+
 /// Where `location` leads from `base`.
 fn joined(base: &Uri, location: &str) -> Option<Uri> {
     let (scheme, authority) = (base.scheme_str()?, base.authority()?);
@@ -347,6 +378,7 @@ fn invalid(message: String) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::settings::Token;
     use super::*;
 
     #[test]
@@ -370,6 +402,44 @@ mod tests {
         }
         assert!(Origin::of(&"ftp://hub".parse().unwrap()).is_none());
         assert!(Origin::of(&"/hub".parse().unwrap()).is_none());
+    }
+
+    #[test]
+    fn only_who_was_reached_is_tried_again() {
+        let limit = Duration::from_secs(1);
+        let settings = Settings {
+            cache: "/nowhere".into(),
+            endpoint: "http://hub".to_owned(),
+            token: Token::None,
+            offline: false,
+            timeout: limit,
+            connect: limit,
+            pause: limit,
+            repeats: 1,
+        };
+        let client = Client::new(&settings, false).unwrap();
+        let name = HubName::parse("a/b").unwrap();
+        let passes = |error: &ureq::Error| match client.unanswered(&name, "hub", error) {
+            Failure::Passing(error, None) | Failure::Lasting(error)
+                if !error.to_string().contains("no folder a/b") =>
+            {
+                panic!("{error}")
+            }
+            failure => matches!(failure, Failure::Passing(..)),
+        };
+        let io = |kind: io::ErrorKind| ureq::Error::Io(kind.into());
+        let unconnected = [
+            ureq::Error::HostNotFound,
+            ureq::Error::Timeout(Timeout::Resolve),
+            ureq::Error::Timeout(Timeout::Connect),
+            io(io::ErrorKind::ConnectionRefused),
+            io(io::ErrorKind::Other),
+        ];
+        assert!(unconnected.iter().all(|error| !passes(error)));
+        assert!(passes(&ureq::Error::Timeout(Timeout::RecvResponse)));
+        assert!(passes(&io(io::ErrorKind::ConnectionReset)));
+        client.was_reached.set(true);
+        assert!(unconnected.iter().all(passes));
     }
 
     #[test]

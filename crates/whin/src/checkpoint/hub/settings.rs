@@ -24,6 +24,8 @@ pub struct Settings {
     pub offline: bool,
     /// How long a server may be silent.
     pub timeout: Duration,
+    /// How long finding and connecting to one may take. Short, since many a name is a mistyped path.
+    pub connect: Duration,
     /// How long to wait before the first repetition of a request that failed; doubled each time.
     pub pause: Duration,
     /// How often it is repeated.
@@ -72,12 +74,14 @@ impl Settings {
         let token = token.filter(|_| !is_on(text("HF_HUB_DISABLE_IMPLICIT_TOKEN")));
         let endpoint = text("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned());
         let timeout = text("HF_HUB_DOWNLOAD_TIMEOUT").map(|value| seconds("HF_HUB_DOWNLOAD_TIMEOUT", &value));
+        let timeout = timeout.transpose()?.flatten();
         Ok(Self {
             cache,
             endpoint: endpoint.trim().trim_end_matches('/').to_owned(),
             token: token.unwrap_or(Token::None),
             offline: is_on(text("HF_HUB_OFFLINE").or_else(|| text("TRANSFORMERS_OFFLINE"))),
-            timeout: timeout.transpose()?.flatten().unwrap_or(Duration::from_secs(10)),
+            timeout: timeout.unwrap_or(Duration::from_secs(10)),
+            connect: timeout.unwrap_or(Duration::from_secs(3)),
             pause: Duration::from_millis(500),
             repeats: 4,
         })
@@ -208,6 +212,8 @@ mod tests {
         assert_eq!(read(&[("HF_ENDPOINT", "http://x:1/hub/")]).unwrap().endpoint, "http://x:1/hub");
         assert_eq!(read(&[("HF_HUB_DOWNLOAD_TIMEOUT", "3")]).unwrap().timeout, Duration::from_secs(3));
         assert_eq!(read(&[("HF_HUB_DOWNLOAD_TIMEOUT", "0")]).unwrap().timeout, Duration::from_secs(10));
+        assert_eq!(read(&[("HF_HUB_DOWNLOAD_TIMEOUT", "20")]).unwrap().connect, Duration::from_secs(20));
+        assert_eq!(read(&[]).unwrap().connect, Duration::from_secs(3));
         assert!(read(&[("TRANSFORMERS_OFFLINE", "1")]).unwrap().offline);
         assert!(!read(&[("TRANSFORMERS_OFFLINE", "1"), ("HF_HUB_OFFLINE", "0")]).unwrap().offline);
         for value in ["-1", "soon", "1e9", "99999"] {
