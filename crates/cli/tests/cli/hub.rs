@@ -254,9 +254,29 @@ fn failures_that_pass_are_waited_for() {
         }
     });
     let started = Instant::now();
-    hub.inspect().succeeded();
+    let outcome = hub.inspect().succeeded();
     assert!(started.elapsed() > Duration::from_secs(2));
+    let line = "warning: waiting 2 s, as the hub asks";
+    assert_eq!(outcome.stderr.lines().filter(|other| *other == line).count(), 1, "{outcome:?}");
     is_clean(&hub);
+}
+
+#[test]
+fn a_long_pause_is_not_sat_through() {
+    for (at_store, asked_for) in [(false, "31"), (false, "99999999999999999999999"), (true, " 3600")] {
+        let hub = Hub::start();
+        hub.twist(move |asked, _, reply| {
+            if asked.at_store == at_store {
+                reply.refuse(429);
+                reply.header("Retry-After", asked_for);
+            }
+        });
+        let started = Instant::now();
+        let shown = format!("within {} s", asked_for.trim().parse().unwrap_or(u64::MAX));
+        hub.inspect().failed("io", &["no folder", NAME, "429", &shown, "HF_TOKEN"]);
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+        assert_eq!(hub.asked().iter().filter(|asked| asked.at_store == at_store).count(), 1);
+    }
 }
 
 #[test]

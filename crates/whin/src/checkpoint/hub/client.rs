@@ -168,6 +168,17 @@ impl Client {
         Error::new(ErrorKind::Io, message)
     }
 
+    fn busy(&self, name: &HubName, status: StatusCode, pause: Duration) -> Error {
+        let (lead, endpoint) = (self.lead(name), &self.endpoint);
+        let (repository, pause) = (&name.repository, pause.as_secs());
+        let token =
+            if self.authorization.is_some() { "" } else { ", or set HF_TOKEN, which may ask for more" };
+        let message = format!(
+            "{lead}{endpoint} wants no more requests for {repository} within {pause} s ({status}): try again then{token}"
+        );
+        Error::new(ErrorKind::Io, message)
+    }
+
     /// What comes before the failure of the hub: the name could have been meant as a path.
     fn lead(&self, name: &HubName) -> String {
         match self.is_cached {
@@ -271,9 +282,12 @@ impl Client {
         let passes = status.is_server_error() || matches!(status.as_u16(), 408 | 429);
         // Refused bytes of a store mean that the address which the hub gave has run out: the next one is fresh.
         if passes || !lasting {
-            let error = self.interrupted(name, &format!("status {status}"));
             let asked = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-            let pause = asked.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
+            let pause = asked.and_then(seconds);
+            if let Some(pause) = pause.filter(|pause| *pause > LONGEST_PAUSE) {
+                return Err(Failure::Lasting(self.busy(name, status, pause)));
+            }
+            let error = self.interrupted(name, &format!("status {status}"));
             return Err(Failure::Passing(error, pause));
         }
         Err(Failure::Lasting(self.refusal(status, response.headers(), name)))
@@ -335,11 +349,22 @@ impl Patience {
             Failure::Passing(error, _) | Failure::Lasting(error) => return Err(error),
         };
         tracing::debug!("trying again: {error}");
-        std::thread::sleep(asked.unwrap_or_default().clamp(self.pause, LONGEST_PAUSE.max(self.pause)));
+        let pause = asked.unwrap_or_default().max(self.pause);
+        if asked.is_some_and(|asked| !asked.is_zero()) {
+            tracing::warn!("waiting {} s, as the hub asks", pause.as_secs_f64());
+        }
+        std::thread::sleep(pause);
         self.repeats -= 1;
         self.pause *= 2;
         Ok(())
     }
+}
+
+/// The time that a server asks for, unless it is a date.
+fn seconds(text: &str) -> Option<Duration> {
+    let digits = Some(text.trim()).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
+    // A number that is too large still is a long time.
+    (!digits.is_empty()).then(|| Duration::from_secs(digits.parse().unwrap_or(u64::MAX)))
 }
 
 /// Whether no connection was made.
