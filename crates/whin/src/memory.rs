@@ -1,28 +1,58 @@
 //! How much memory the machine has, and how to say it.
 
-use sysinfo::{MemoryRefreshKind, RefreshKind, System};
+use sysinfo::{MemoryRefreshKind, Pid, ProcessRefreshKind, ProcessesToUpdate, RefreshKind, System};
 
-/// Bytes that can be had without pushing others out, the limit of the control group counted in; none where the
-/// system does not say.
+/// What this process may have at most, and how much of that is left, in bytes.
+struct Limit {
+    total: u64,
+    left: u64,
+}
+
+/// Bytes that can be had without pushing others out, the limits of the process counted in; none where the system does
+/// not say.
 pub fn available() -> Option<u64> {
-    let system = read()?;
-    let free = system.available_memory();
+    let (system, own) = read()?;
+    let left = limits(&system, own).map(|limit| limit.left);
+    (system.total_memory() > 0).then(|| left.fold(system.available_memory(), u64::min))
+}
+
+/// Bytes of memory that the machine has, or that the limits of the process leave of it; none where the system does not
+/// say.
+pub fn total() -> Option<u64> {
+    let (system, own) = read()?;
+    let totals = limits(&system, own).map(|limit| limit.total);
+    Some(totals.fold(system.total_memory(), u64::min)).filter(|_| system.total_memory() > 0)
+}
+
+/// The machine, and this process in it.
+fn read() -> Option<(System, Pid)> {
+    let memory = MemoryRefreshKind::nothing().with_ram();
+    let mut system = System::new_with_specifics(RefreshKind::nothing().with_memory(memory)).ok()?;
+    let own = Pid::from_u32(std::process::id());
+    let kind = ProcessRefreshKind::nothing().without_tasks().with_memory();
+    system.refresh_processes_specifics(ProcessesToUpdate::Some(&[own]), false, kind);
+    Some((system, own))
+}
+
+/// The limit of the control group and that of the address space, where there are any.
+fn limits(system: &System, own: Pid) -> impl Iterator<Item = Limit> {
+    let process = system.process(own);
+    let group = process.and_then(|process| process.cgroup_limits()).or_else(|| system.cgroup_limits());
     // A control group counts files in the page cache as used, though they give way: what is left is its limit less
     // what its processes hold themselves.
-    let left = system.cgroup_limits().map(|limits| limits.total_memory.saturating_sub(limits.rss));
-    (system.total_memory() > 0).then_some(left.map_or(free, |left| left.min(free)))
+    let group = group
+        .map(|group| Limit { total: group.total_memory, left: group.total_memory.saturating_sub(group.rss) });
+    let addresses = process
+        .zip(address_space())
+        .map(|(process, total)| Limit { total, left: total.saturating_sub(process.virtual_memory()) });
+    group.into_iter().chain(addresses)
 }
 
-/// Bytes of memory that the machine has, or that the control group leaves of it; none where the system does not say.
-pub fn total() -> Option<u64> {
-    let system = read()?;
-    let total = system.total_memory();
-    (total > 0).then(|| system.cgroup_limits().map_or(total, |limits| limits.total_memory.min(total)))
-}
-
-fn read() -> Option<System> {
-    let memory = MemoryRefreshKind::nothing().with_ram();
-    System::new_with_specifics(RefreshKind::nothing().with_memory(memory)).ok()
+/// Bytes of addresses that this process may have (`ulimit -v`); none without a limit, or where the system has none.
+fn address_space() -> Option<u64> {
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// Bytes a second that `threads` threads read from memory, measured now: it takes a second and 640 MiB.

@@ -1,6 +1,7 @@
 //! What cannot work: each ends with exit code 1, or 2 for wrong usage, a code, and what is at fault.
 
 use std::fs;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
@@ -441,4 +442,31 @@ fn things_that_are_no_files() {
         std::os::unix::fs::symlink("/dev/zero", folder.file(name)).unwrap();
         refused(["run", "-m", folder.path(), "x"], "invalid_checkpoint", &[name]);
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_limit_of_the_process_counts_as_the_end_of_memory() {
+    let folder = Folder::copy(&seedling());
+    folder.config(&[("max_position_embeddings", json!(200_000))]);
+    let limited = |limit: &str, args: &[&str]| {
+        let script = format!("ulimit -v {limit}; exec \"$0\" \"$@\"");
+        let whin = process::command(args);
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &script]).arg(whin.get_program()).args(whin.get_args()).stdin(Stdio::null());
+        process::finish(shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    };
+    let run = ["run", "-m", folder.path(), "--no-cache", "--threads", "2", "--prompt-ids", IDS, "-n", "1"];
+    let long = [&run[..], &["--context", "200000"]].concat();
+    limited("unlimited", &long).succeeded();
+    let one_gib = "1048576";
+    limited(one_gib, &run).succeeded();
+    let refused = limited(one_gib, &long);
+    refused.failed(
+        "out_of_memory",
+        &["GiB are needed", "for weights", "200000 tokens", "MiB of memory are free"],
+    );
+    let devices = limited(one_gib, &["devices", "--json"]).succeeded();
+    let devices: Value = serde_json::from_str(&devices.stdout).unwrap();
+    assert_eq!(devices[0]["memory_bytes"], 1_u64 << 30, "{devices}");
 }
