@@ -7,6 +7,7 @@ mod cache;
 mod checkpoints;
 mod failures;
 mod hub;
+mod hub_cache;
 mod hub_server;
 mod interrupt;
 mod output;
