@@ -282,11 +282,27 @@ pub(super) fn lock(folder: &Path) -> io::Result<Option<Lock>> {
     let path = folder.join(LOCK);
     clear(&path)?;
     let file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(Lock { _file: file, is_sure: true })),
-        Err(fs::TryLockError::WouldBlock) => Ok(None),
-        Err(fs::TryLockError::Error(_)) => Ok(Some(Lock { _file: file, is_sure: false })),
-    }
+    let is_sure = match file.try_lock() {
+        Ok(()) => true,
+        Err(fs::TryLockError::WouldBlock) => return Ok(None),
+        Err(fs::TryLockError::Error(_)) => false,
+    };
+    // Whoever removed the cell has removed the lock with it, perhaps after it was opened here.
+    if is_at(&file, &path) { Ok(Some(Lock { _file: file, is_sure })) } else { Ok(None) }
+}
+
+/// Whether `path` still leads to `file`.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let (Ok(file), Ok(there)) = (file.metadata(), fs::symlink_metadata(path)) else { return false };
+    (file.dev(), file.ino()) == (there.dev(), there.ino())
+}
+
+/// Elsewhere nobody can remove a file that another has open.
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> bool {
+    true
 }
 
 fn wait_for_lock(folder: &Path) {
@@ -295,5 +311,24 @@ fn wait_for_lock(folder: &Path) {
     // Without a file, or locks, there is nobody to wait for; the next attempt tells.
     if is_file && let Ok(file) = File::open(&path) {
         let _ = file.lock_shared();
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_was_removed_is_nobodys() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(LOCK);
+        let first = lock(folder.path()).unwrap();
+        assert!(first.is_some() && lock(folder.path()).unwrap().is_none());
+        let file = File::open(&path).unwrap();
+        assert!(is_at(&file, &path));
+        fs::remove_file(&path).unwrap();
+        assert!(!is_at(&file, &path));
+        assert!(lock(folder.path()).unwrap().is_some(), "a new one, for a new cell");
+        assert!(!is_at(&file, &path));
     }
 }
