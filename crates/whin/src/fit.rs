@@ -60,27 +60,32 @@ impl Needs {
 }
 
 impl Window {
-    /// The window that is asked for, or the longest of the model that fits.
+    /// Checks what is asked for.
     ///
     /// # Errors
-    /// `invalid_arguments` where more is asked for than the model can do, or too little; `out_of_memory` where weights,
-    /// scratch rows and the keys and values of the window take more than the `available` bytes.
-    pub fn fit(spec: &Spec, options: &Options, available: Option<u64>) -> Result<Self> {
+    /// `invalid_arguments` where that is more than the model can do, or too little.
+    pub fn check(spec: &Spec, options: &Options) -> Result<()> {
         let most = spec.max_positions;
         let invalid = |message: String| Err(Error::new(ErrorKind::InvalidArguments, message));
         match options.context {
             Some(0 | 1) => {
-                return invalid(
-                    "context must hold at least 2 tokens: one of the prompt and one new".to_owned(),
-                );
+                invalid("context must hold at least 2 tokens: one of the prompt and one new".to_owned())
             }
-            Some(context) if context > most => {
-                return invalid(format!(
-                    "context {context} is more than the {most} positions that the model declares in config.json"
-                ));
-            }
-            _ => {}
+            Some(context) if context > most => invalid(format!(
+                "context {context} is more than the {most} positions that the model declares in config.json"
+            )),
+            _ => Ok(()),
         }
+    }
+
+    /// The window that is asked for, or the longest of the model that fits.
+    ///
+    /// # Errors
+    /// As [`Self::check`]; `out_of_memory` where weights, scratch rows and the keys and values of the window take more
+    /// than the `available` bytes.
+    pub fn fit(spec: &Spec, options: &Options, available: Option<u64>) -> Result<Self> {
+        Self::check(spec, options)?;
+        let most = spec.max_positions;
         let needs = Needs::new(spec, options);
         // A system that does not say what is free is trusted.
         let fitting = available.map_or(most, |available| needs.positions(available));

@@ -53,8 +53,10 @@ pub(crate) fn launch(
     progress: &mut Progress<'_>,
 ) -> Result<Launched> {
     check_options(options)?;
-    let window = Window::fit(checkpoint.spec(), options, memory::available())?;
+    Window::check(checkpoint.spec(), options)?;
     let found = Found::new(checkpoint)?;
+    // The files are mapped by now, which counts where addresses are limited.
+    let window = Window::fit(checkpoint.spec(), options, memory::available())?;
     with_backend(options, Launch { found, checkpoint, options, window, progress })
 }
 
@@ -199,6 +201,7 @@ impl WithBackend for Prepare<'_, '_> {
             let message = format!("{} keeps no packed weights: prepare for another device", backend.name());
             return Err(Error::new(ErrorKind::InvalidArguments, message));
         };
+        let mut has_waited = false;
         loop {
             if let Some((_, folder)) =
                 Model::open(&mut cell, &mut backend, checkpoint.spec(), options.weights)
@@ -207,7 +210,9 @@ impl WithBackend for Prepare<'_, '_> {
             }
             let mut keeper = cell.keep();
             if keeper.is_taken() {
-                tracing::warn!("another process is writing this load cache: waiting for it");
+                if !std::mem::replace(&mut has_waited, true) {
+                    tracing::warn!("another process is writing this load cache: waiting for it");
+                }
                 cell = keeper.into_cell();
                 cell.wait_for_writer();
                 continue;

@@ -52,7 +52,11 @@ impl Checkpoint {
         let source = Source::open_with(path, progress)?;
         let mut seen = Seen::default();
         SMALL.into_iter().chain([INDEX]).for_each(|name| seen.look(&source, name));
-        let config = source.read("config.json")?.ok_or_else(|| missing(&source, "config.json"))?;
+        let config = source.read_stamped("config.json")?;
+        let (config, stamp) = config.ok_or_else(|| missing(&source, "config.json"))?;
+        if stamp.is_some() {
+            seen.note("config.json", stamp);
+        }
         let spec = config::read(&config)?;
         refuse_beside(&source)?;
         let end_tokens = end_tokens(&source, &spec)?.into();

@@ -1,7 +1,7 @@
 //! Engines that stay loaded: callers who ask for the same checkpoint, to be run in the same way, share one.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use crate::cache::Sources;
@@ -68,7 +68,7 @@ impl Engines {
             return Ok(engine);
         }
         // What can be refused without weights is refused before anything is let go for it.
-        let checkpoint = Checkpoint::open(path)?;
+        let checkpoint = Checkpoint::open(key.path.as_deref())?;
         loop {
             let slot = self.reserve(&key);
             let mut loaded = slot.lock();
@@ -79,9 +79,8 @@ impl Engines {
             if !self.holds(&slot) {
                 continue;
             }
-            let result = load(&checkpoint, options, &mut loaded);
-            drop(loaded);
-            return result.inspect_err(|_| self.forget(&slot));
+            // A failure is forgotten before those who wait for it can go on.
+            return load(&checkpoint, options, &mut loaded).inspect_err(|_| self.forget(&slot));
         }
     }
 
@@ -93,7 +92,9 @@ impl Engines {
     /// Lets all engines go.
     pub fn clear(&self) {
         let all = std::mem::take(&mut *self.slots());
-        all.iter().for_each(|slot| slot.let_go());
+        // One that is being loaded is its loader's.
+        let loaded = all.iter().filter_map(|slot| slot.try_lock()?.take());
+        loaded.for_each(Loaded::let_go);
     }
 
     fn slots(&self) -> MutexGuard<'_, Vec<Arc<Slot>>> {
@@ -117,11 +118,20 @@ impl Engines {
             return slot;
         }
         let slot = Arc::new(Slot { key: key.clone(), loaded: Mutex::default() });
+        // One that is being loaded, or just asked for, is in use, however long ago that began.
+        let mut old = Vec::new();
+        let mut extra = (slots.len() + 1).saturating_sub(self.most);
+        slots.retain(|slot| {
+            let idle = if extra > 0 { slot.try_lock() } else { None };
+            extra -= usize::from(idle.is_some());
+            idle.is_none_or(|mut loaded| {
+                old.extend(loaded.take());
+                false
+            })
+        });
         slots.push(slot.clone());
-        let extra = slots.len().saturating_sub(self.most);
-        let old: Vec<Arc<Slot>> = slots.drain(..extra).collect();
         drop(slots);
-        old.iter().for_each(|slot| slot.let_go());
+        old.into_iter().for_each(Loaded::let_go);
         slot
     }
 
@@ -171,11 +181,12 @@ impl Slot {
         loaded.as_ref().filter(|loaded| loaded.is_current()).map(|loaded| loaded.engine.clone())
     }
 
-    fn let_go(&self) {
-        // One that is being loaded is its loader's.
-        let loaded = self.loaded.try_lock().ok().and_then(|mut loaded| loaded.take());
-        if let Some(loaded) = loaded {
-            loaded.let_go();
+    /// As [`Self::lock`]; none where somebody is loading it or looking at it.
+    fn try_lock(&self) -> Option<MutexGuard<'_, Option<Loaded>>> {
+        match self.loaded.try_lock() {
+            Ok(loaded) => Some(loaded),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
         }
     }
 }

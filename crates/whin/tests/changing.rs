@@ -93,3 +93,27 @@ fn a_config_that_changes_after_it_was_read_is_noticed() {
     assert!(!Engine::prepare(&now, &options, &mut |_, _| ()).unwrap().is_new);
     assert!(!Engine::start(&checkpoint, &options, &mut |_, _| ()).unwrap().is_from_cache());
 }
+
+#[test]
+#[cfg(unix)]
+fn a_folder_that_is_another_for_a_moment_is_noticed() {
+    use std::os::unix::fs::symlink;
+    let (one, other, place) = (copy(), copy(), tempfile::tempdir().unwrap());
+    replace_shard(other.path());
+    let link = place.path().join("current");
+    let point_to = |folder: &Path| {
+        symlink(folder, place.path().join("new")).unwrap();
+        fs::rename(place.path().join("new"), &link).unwrap();
+    };
+    let cache = tempfile::tempdir().unwrap();
+    let options = Options { cache: CacheMode::Folder(cache.path().to_owned()), ..Options::default() };
+    point_to(one.path());
+    let checkpoint = Checkpoint::open(Some(&link)).unwrap();
+    // The shards are the other's, and everything looks as before when they have been packed.
+    point_to(other.path());
+    let error = Engine::prepare(&checkpoint, &options, &mut |_, _| point_to(one.path())).unwrap_err();
+    assert!(error.to_string().contains("changed while it was read"), "{error}");
+    for folder in [one.path(), other.path()] {
+        assert!(!Engine::load(Some(folder), &options).unwrap().is_from_cache(), "{}", folder.display());
+    }
+}

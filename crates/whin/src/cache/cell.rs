@@ -107,7 +107,9 @@ impl Cell {
             }
         }
         if self.folders.is_empty() {
-            problems.push("this user has no cache folder".to_owned());
+            problems.push(
+                "this user has no folder for it, or one behind a link, which is not followed".to_owned(),
+            );
         }
         let problem = Some(self.unwritable(&problems.join("; ")));
         Keeper { cell: self, writer: None, problem }
@@ -197,8 +199,13 @@ impl Keeper {
         }
         let Some(writer) = writer else { return Ok(None) };
         let folder = writer.folder().to_owned();
-        if let Err(error) = writer.finish(cell.subject.clone(), &cell.checkpoint) {
-            return Err(cell.unwritable(&format!("{}: {error}", folder.display())));
+        match writer.finish(cell.subject.clone(), &cell.checkpoint) {
+            Ok(()) => {}
+            // No failure of the disk.
+            Err(error) if error.kind() == io::ErrorKind::Other => {
+                return Err(format!("the load cache has not been written: {error}"));
+            }
+            Err(error) => return Err(cell.unwritable(&format!("{}: {error}", folder.display()))),
         }
         match cell.stale {
             Some((stale, why)) if stale == folder => {

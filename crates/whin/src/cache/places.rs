@@ -139,7 +139,8 @@ pub fn remove(cached: &Cached) -> Result<()> {
         && folders(root)?.is_empty()
     {
         let note = root.join(writer::IGNORE);
-        if fs::read(&note).is_ok_and(|text| text == writer::IGNORED.as_bytes()) {
+        let text = reader::read(&note, writer::IGNORED.len() as u64);
+        if text.is_ok_and(|text| text == writer::IGNORED.as_bytes()) {
             let _ = fs::remove_file(note);
         }
         let _ = fs::remove_dir(root);

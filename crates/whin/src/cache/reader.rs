@@ -75,16 +75,40 @@ pub fn open(
     verify: Verify,
     threads: usize,
 ) -> Result<Packed, Unusable> {
-    let json = match read(&folder.join(cell::MANIFEST), LONGEST) {
-        Ok(json) => json,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Unusable::Absent),
-        Err(error) => return Err(of_reading(&error, "has a manifest that cannot be read")),
-    };
-    let manifest = Manifest::parse(&json)?;
+    if folder.is_symlink() {
+        return Err("is a link, which is not followed".to_owned().into());
+    }
+    let path = folder.join(cell::MANIFEST);
+    // A cell that is being replaced or removed just then is not to blame for it.
+    for _ in 0..3 {
+        let json = match read(&path, LONGEST) {
+            Ok(json) => json,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Unusable::Absent),
+            Err(error) => return Err(of_reading(&error, "has a manifest that cannot be read")),
+        };
+        let opened = open_as(folder, &json, subject, sources, (verify, threads));
+        let is_replaced = || read(&path, LONGEST).ok().as_ref() != Some(&json);
+        match opened {
+            Err(Unusable::Stale(_)) if is_replaced() => {}
+            opened => return opened,
+        }
+    }
+    Err(Unusable::Absent)
+}
+
+/// Opens the cell with the manifest in `json`.
+fn open_as(
+    folder: &Path,
+    json: &[u8],
+    subject: &Subject,
+    sources: &Sources,
+    (verify, threads): (Verify, usize),
+) -> Result<Packed, Unusable> {
+    let manifest = Manifest::parse(json)?;
     if manifest.subject != *subject {
         return Err("was made by another version, or for another model".to_owned().into());
     }
-    let digest = manifest::digest(&json);
+    let digest = manifest::digest(json);
     let witness = witness(folder).filter(|witness| witness.manifest == digest);
     let stamped = witness.map(|witness| witness.files).unwrap_or_default();
     let difference = sources.difference(&manifest.sources, &stamped, verify == Verify::Full);
@@ -93,7 +117,7 @@ pub fn open(
         Ok(Some(what)) => return Err(format!("was made from other files: {what}").into()),
         Err(error) => return Err(Unusable::Blocked(error.to_string())),
     }
-    let data = map(&folder.join(&manifest.data), &manifest, &json)?;
+    let data = map(&folder.join(&manifest.data), &manifest, json)?;
     check_sums(&data, &manifest.weights, threads)?;
     if stamped != sources.stamps() || holds_more(folder, &manifest.data) {
         // The next start is quicker with it, and no worse without.
@@ -134,7 +158,7 @@ fn witness(folder: &Path) -> Option<Witness> {
 }
 
 /// All of a file of at most `longest` bytes.
-fn read(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
+pub fn read(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
     // Anything else than a file, such as a pipe, could keep its reader waiting.
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));

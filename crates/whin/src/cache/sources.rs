@@ -7,13 +7,16 @@ use whin_kernels::bytes::Bytes;
 
 use crate::checkpoint::seen::{Seen, Stamp};
 use crate::checkpoint::{Source, Tensors};
-use crate::{Checkpoint, Result};
+use crate::{Checkpoint, Error, ErrorKind, Result};
 
 /// Files up to this size are sampled whole.
 const SAMPLED_WHOLE: usize = 1 << 20;
 /// Larger ones at so many places, their start and end among them.
 const PROBES: usize = 32;
 const PROBE: usize = 4096;
+
+/// What is said where files do not stay as they are while they are read.
+pub const CHANGED: &str = "the checkpoint changed while it was read: load it again when it is complete";
 
 /// Bytes of a file that are looked at before they are given back to the system.
 const STRETCH: usize = 8 << 20;
@@ -65,9 +68,12 @@ impl Sources {
     }
 
     /// Reads all of every file.
+    ///
+    /// # Errors
+    /// Those of reading; `io` where a file is no longer what it was.
     pub fn contents(&self) -> Result<Vec<Contents>> {
-        let contents = |(name, _): (&str, &Stamp)| {
-            let bytes = self.bytes(name)?;
+        let contents = |(name, stamp): (&str, &Stamp)| {
+            let bytes = self.bytes(name, stamp)?.ok_or_else(|| Error::new(ErrorKind::Io, CHANGED))?;
             let (name, size) = (name.to_owned(), bytes.len() as u64);
             Ok(Contents { name, size, sample: sample(&bytes), blake3: whole(&bytes) })
         };
@@ -85,7 +91,8 @@ impl Sources {
             let Some(known) = known.iter().find(|known| known.name == name) else {
                 return Ok(Some(format!("{name} is new")));
             };
-            let bytes = self.bytes(name)?;
+            // What is compared must be what was read, and nothing that came later.
+            let Some(bytes) = self.bytes(name, stamp)? else { return Ok(Some(CHANGED.to_owned())) };
             let is_stamped = stamped.get(name) == Some(stamp);
             let differs = bytes.len() as u64 != known.size
                 || sample(&bytes) != known.sample
@@ -94,13 +101,13 @@ impl Sources {
                 return Ok(Some(format!("{name} has changed")));
             }
         }
-        // What was compared must be what the model's shape was read from, and nothing that came later.
-        Ok(if self.are_unchanged() { None } else { Some("they are changing right now".to_owned()) })
+        Ok(if self.are_unchanged() { None } else { Some(CHANGED.to_owned()) })
     }
 
-    fn bytes(&self, name: &str) -> Result<Bytes> {
-        // One that has gone since is like an empty one: it differs from what is known.
-        Ok(self.source.read(name)?.unwrap_or_else(|| Bytes::from_static(&[])))
+    /// The bytes of the file of this stamp; none where another has its name by now.
+    fn bytes(&self, name: &str, stamp: &Stamp) -> Result<Option<Bytes>> {
+        let found = self.source.read_stamped(name)?;
+        Ok(found.filter(|(_, now)| now.as_ref() == Some(stamp)).map(|(bytes, _)| bytes))
     }
 }
 

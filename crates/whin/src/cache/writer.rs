@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::cell::{self, Lock, MANIFEST, TEMPORARY, WITNESS};
 use super::manifest::{self, Entry, FORMAT, HEAD, Manifest, Subject};
 use super::reader::Witness;
-use super::sources::{Contents, Sources};
+use super::sources::{CHANGED, Contents, Sources};
 use crate::Result;
 
 /// Writes of this size, at multiples of it, end up in huge pages of the system's own cache where it has such.
@@ -101,7 +101,7 @@ impl Writer {
         let contents = contents.join().map_err(|_| io::Error::other("the checkpoint could not be hashed"))?;
         let contents = contents.map_err(io::Error::other)?;
         if !sources.are_unchanged() {
-            return Err(io::Error::other("the checkpoint changed while it was read"));
+            return Err(io::Error::other(CHANGED));
         }
         let name = manifest::data_name(rand::random());
         let manifest = Manifest {
@@ -115,12 +115,12 @@ impl Writer {
         };
         let json = manifest.to_json()?;
         let mut data = data.finish()?;
-        data.seek(SeekFrom::Start(0))?;
-        data.write_all(&manifest::head(&json, manifest.size))?;
+        data.as_file_mut().seek(SeekFrom::Start(0))?;
+        data.as_file_mut().write_all(&manifest::head(&json, manifest.size))?;
         data.as_file().sync_all()?;
         cell::persist(data, &folder.join(&name))?;
         let mut file = cell::temporary(&folder)?;
-        file.write_all(&json)?;
+        file.as_file_mut().write_all(&json)?;
         file.as_file().sync_all()?;
         cell::persist(file, &folder.join(MANIFEST))?;
         sync_folder(&folder)?;
@@ -156,6 +156,10 @@ pub fn is_ours(name: &str) -> bool {
 /// Removes what writers have put into a cell, except for the files to `keep`: what is left of those that were killed,
 /// and weights that no manifest names any more. Whoever still uses those keeps them until the end.
 pub fn sweep(folder: &Path, keep: &[&str], lock: &Lock) -> io::Result<()> {
+    // First what names the others: whoever is interrupted leaves no cell that only looks whole.
+    if !keep.contains(&MANIFEST) && folder.join(MANIFEST).is_file() {
+        fs::remove_file(folder.join(MANIFEST))?;
+    }
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -223,7 +227,7 @@ impl Chunks {
             self.rest.extend_from_slice(now);
             bytes = later;
             if self.rest.len() == CHUNK {
-                self.file.write_all(&self.rest)?;
+                self.file.as_file_mut().write_all(&self.rest)?;
                 self.rest.clear();
                 // It ends early only with an error, which the end will tell.
                 let _ = self.ahead.send(());
@@ -231,7 +235,7 @@ impl Chunks {
         }
         let (now, later) = bytes.split_at(bytes.len() / CHUNK * CHUNK);
         for chunk in now.chunks_exact(CHUNK) {
-            self.file.write_all(chunk)?;
+            self.file.as_file_mut().write_all(chunk)?;
             let _ = self.ahead.send(());
         }
         self.rest.extend_from_slice(later);
@@ -240,7 +244,7 @@ impl Chunks {
 
     /// All of the file, on the disk.
     fn finish(mut self) -> io::Result<NamedTempFile> {
-        self.file.write_all(&self.rest)?;
+        self.file.as_file_mut().write_all(&self.rest)?;
         drop(self.ahead);
         self.syncing.join().map_err(|_| io::Error::other("the disk could not be waited for"))??;
         Ok(self.file)

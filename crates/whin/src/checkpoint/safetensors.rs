@@ -68,17 +68,19 @@ impl Tensors {
     /// `invalid_checkpoint` naming the file, and for a missing file a tensor that it should hold; `io` where the
     /// system denies access.
     pub fn open(source: &Source) -> Result<Self> {
-        let index = match source.read(INDEX)? {
-            Some(json) => parse_index(source, &json)?,
+        let mut seen = Seen::default();
+        let index = match source.read_stamped(INDEX)? {
+            Some((json, stamp)) => {
+                stamp.is_some().then(|| seen.note(INDEX, stamp));
+                parse_index(source, &json)?
+            }
             None => BTreeMap::new(),
         };
         let mut files = files(source, &index)?;
         if files.is_empty() {
             files.push(SINGLE.to_owned());
         }
-        let mut seen = Seen::default();
-        files.iter().for_each(|file| seen.look(source, file));
-        let shards = open_shards(source, &files, &index)?;
+        let shards = open_shards(source, &files, &index, &mut seen)?;
         let mut tensors: BTreeMap<String, Place> = BTreeMap::new();
         for shard in shards {
             let entries = header::read(&shard.bytes)
@@ -120,7 +122,7 @@ impl Tensors {
         &self.files
     }
 
-    /// Those files, as they were before they were opened.
+    /// What the system said of those files, and of the index, as they were opened.
     pub fn seen(&self) -> &Seen {
         &self.seen
     }
@@ -437,6 +439,7 @@ fn open_shards(
     source: &Source,
     files: &[String],
     index: &BTreeMap<String, String>,
+    seen: &mut Seen,
 ) -> Result<Vec<Arc<Shard>>> {
     let mut holds: HashMap<&str, &str> = HashMap::new();
     for (tensor, file) in index {
@@ -445,8 +448,11 @@ fn open_shards(
     let mut shards = Vec::with_capacity(files.len());
     let mut missing = Vec::new();
     for file in files {
-        match source.read(file)? {
-            Some(bytes) => shards.push(Arc::new(Shard { name: file.clone(), bytes })),
+        match source.read_stamped(file)? {
+            Some((bytes, stamp)) => {
+                stamp.is_some().then(|| seen.note(file, stamp));
+                shards.push(Arc::new(Shard { name: file.clone(), bytes }));
+            }
             None => match holds.get(file.as_str()) {
                 Some(tensor) => {
                     missing.push(format!("{} is missing; it should hold {tensor:?}", source.describe(file)));

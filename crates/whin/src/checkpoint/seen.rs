@@ -1,9 +1,8 @@
-//! What the system says of a checkpoint's files. It is asked before they are read, so that whoever looks again later
-//! knows whether what was read is what is there.
+//! What the system says of a checkpoint's files: of those that weights are made from, of the very files that were
+//! opened, so that whoever looks again later knows whether what was read is what is there.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
-use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
@@ -26,10 +25,15 @@ pub struct Stamp {
 pub struct Seen(BTreeMap<String, Option<Stamp>>);
 
 impl Seen {
-    /// Looks for the file `name`.
+    /// Looks for the file `name`. One that cannot be asked for counts as not there: whoever reads it will say why.
     pub fn look(&mut self, source: &Source, name: &str) {
         let Source::Folder(folder) = source else { return };
-        self.0.insert(name.to_owned(), Stamp::of(&folder.join(name)));
+        self.note(name, std::fs::metadata(folder.join(name)).ok().map(|metadata| Stamp::of(&metadata)));
+    }
+
+    /// Notes what is known of the file `name`, and no longer what was seen under its name.
+    pub fn note(&mut self, name: &str, stamp: Option<Stamp>) {
+        self.0.insert(name.to_owned(), stamp);
     }
 
     /// These and the `others`.
@@ -52,12 +56,7 @@ impl Seen {
 }
 
 impl Stamp {
-    /// None where the file is not there or cannot be asked for: whoever reads it will say why.
-    fn of(path: &Path) -> Option<Self> {
-        std::fs::metadata(path).ok().map(|metadata| Self::read(&metadata))
-    }
-
-    fn read(metadata: &Metadata) -> Self {
+    pub(super) fn of(metadata: &Metadata) -> Self {
         let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         #[cfg(unix)]
         let (changed, file) = {

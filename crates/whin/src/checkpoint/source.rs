@@ -2,6 +2,7 @@
 //! nothing of what is in them.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use whin_kernels::bytes::Bytes;
 
 use super::hub::{self, Download, HubName, Settings};
+use super::seen::Stamp;
 use crate::{Error, ErrorKind, Result};
 
 /// All files of a checkpoint that are read beside its weights and their index, the config first: it decides whether
@@ -118,6 +120,15 @@ impl Source {
     /// `invalid_checkpoint` where `name` is no plain file name or stands for something other than a file, `io` where
     /// the system denies access.
     pub fn read(&self, name: &str) -> Result<Option<Bytes>> {
+        Ok(self.read_stamped(name)?.map(|(bytes, _)| bytes))
+    }
+
+    /// As [`Self::read`], with what the system says of the very file that is mapped, whatever has its name by now; none
+    /// of bytes that are no file.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_stamped(&self, name: &str) -> Result<Option<(Bytes, Option<Stamp>)>> {
         if !is_plain(name) {
             let message = format!("{name:?} is no name of a file in the checkpoint's own folder");
             return Err(Error::new(ErrorKind::InvalidCheckpoint, message));
@@ -125,9 +136,11 @@ impl Source {
         let folder = match self {
             Self::BuiltIn => {
                 let found = BUILT_IN.iter().find(|(known, _)| *known == name);
-                return Ok(found.map(|(_, bytes)| Bytes::from_static(bytes)));
+                return Ok(found.map(|(_, bytes)| (Bytes::from_static(bytes), None)));
             }
-            Self::Memory(files) => return Ok(files.get(name).map(|bytes| Bytes::from(bytes.clone()))),
+            Self::Memory(files) => {
+                return Ok(files.get(name).map(|bytes| (Bytes::from(bytes.clone()), None)));
+            }
             Self::Folder(folder) => folder,
         };
         let path = folder.join(name);
@@ -145,7 +158,11 @@ impl Source {
             }
             Err(error) => return Err(denied(&path, error)),
         }
-        Bytes::map(&path).map(Some).map_err(|error| denied(&path, error))
+        let open = || {
+            let file = File::open(&path)?;
+            Ok((Bytes::map_file(&file)?, Some(Stamp::of(&file.metadata()?))))
+        };
+        open().map(Some).map_err(|error| denied(&path, error))
     }
 
     /// What to call the file `name` in a message.

@@ -166,6 +166,26 @@ fn links_do_not_lead_the_cache_elsewhere() {
     fs::write(model.cell().join("manifest.json"), "{}").unwrap();
     model.recovers("links");
     assert!(!elsewhere.file("a").exists() && !elsewhere.file("b").exists());
+
+    // A cell behind a link, sound as it may be, is neither used nor swept.
+    let behind = elsewhere.file("cell");
+    fs::rename(model.cell(), &behind).unwrap();
+    fs::write(behind.join("tmp-mine"), "mine").unwrap();
+    symlink(&behind, model.cell()).unwrap();
+    let before = super::files(&behind);
+    model.recovers("a link for a cell");
+    assert_eq!(super::files(&behind), before);
+}
+
+#[test]
+#[cfg(unix)]
+fn what_is_no_file_keeps_nobody_waiting() {
+    let model = Model::cached();
+    let note = model.folder.file(CACHE).join(".gitignore");
+    fs::remove_file(&note).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&note).status().unwrap().success());
+    whin(["cache", "rm", "-m", model.path()]).succeeded();
+    assert!(!model.cell().exists() && note.exists());
 }
 
 #[test]
