@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use whin_kernels::KvKind;
 
-use crate::cache::{CacheMode, Verify};
+use crate::cache::{CacheMode, Sources, Verify};
 use crate::device::Device;
 use crate::fit::Window;
 use crate::launch::{self, Launched, Prepared};
@@ -70,6 +70,7 @@ pub struct Engine {
     kv: KvKind,
     origin: Arc<Origin>,
     worker: Arc<JoinHandle<()>>,
+    sources: Arc<Sources>,
 }
 
 impl Engine {
@@ -94,7 +95,7 @@ impl Engine {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
         let started = std::time::Instant::now();
-        let Launched { jobs, worker, device, window, origin } =
+        let Launched { jobs, worker, device, window, origin, sources } =
             launch::launch(checkpoint, options, progress)?;
         Ok(Self {
             checkpoint: checkpoint.clone(),
@@ -106,6 +107,7 @@ impl Engine {
             kv: options.kv,
             origin: Arc::new(origin),
             worker: Arc::new(worker),
+            sources: Arc::new(sources),
         })
     }
 
@@ -164,6 +166,11 @@ impl Engine {
     /// Whether this is a clone of `other`, or `other` of this.
     pub fn shares_weights_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.worker, &other.worker)
+    }
+
+    /// Whether the files that it was loaded from are still what they were.
+    pub(crate) fn is_current(&self) -> bool {
+        self.sources.are_unchanged()
     }
 
     /// A way to ask whether the weights are gone: they stay while clones or requests use them.

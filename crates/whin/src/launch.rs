@@ -35,6 +35,8 @@ pub(crate) struct Launched {
     pub window: Window,
     /// Where its weights came from.
     pub origin: Origin,
+    /// The files that it was read from.
+    pub sources: Sources,
 }
 
 /// What [`Engine::prepare`](crate::Engine::prepare) has done.
@@ -181,7 +183,7 @@ impl WithBackend for Launch<'_, '_> {
             .name("whin-worker".to_owned())
             .spawn(move || worker.serve(&receiver))
             .map_err(|error| Error::new(ErrorKind::Io, "cannot start the worker thread").caused_by(error))?;
-        Ok(Launched { jobs, worker, device, window, origin })
+        Ok(Launched { jobs, worker, device, window, origin, sources: found.sources })
     }
 }
 

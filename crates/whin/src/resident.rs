@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use crate::cache::Sources;
 use crate::{CacheMode, Checkpoint, Engine, Options, Result, Verify};
 
 /// How long the memory of an engine that was let go is waited for, where no request keeps it.
@@ -32,7 +31,7 @@ pub struct Engines {
 struct Slot {
     key: Key,
     /// Held by the caller who loads; none until it is there, and for ever where that failed.
-    loaded: Mutex<Option<Loaded>>,
+    loaded: Mutex<Option<Engine>>,
 }
 
 /// What makes two engines the same.
@@ -40,12 +39,6 @@ struct Slot {
 struct Key {
     path: Option<PathBuf>,
     options: Options,
-}
-
-struct Loaded {
-    engine: Engine,
-    /// The files that it was loaded from.
-    files: Sources,
 }
 
 impl Engines {
@@ -72,8 +65,8 @@ impl Engines {
         loop {
             let slot = self.reserve(&key);
             let mut loaded = slot.lock();
-            if let Some(loaded) = loaded.as_ref().filter(|loaded| loaded.is_current()) {
-                return Ok(loaded.engine.clone());
+            if let Some(engine) = loaded.as_ref().filter(|engine| engine.is_current()) {
+                return Ok(engine.clone());
             }
             // Whoever was waited for may have failed, and the slot be forgotten.
             if !self.holds(&slot) {
@@ -94,7 +87,7 @@ impl Engines {
         let all = std::mem::take(&mut *self.slots());
         // One that is being loaded is its loader's.
         let loaded = all.iter().filter_map(|slot| slot.try_lock()?.take());
-        loaded.for_each(Loaded::let_go);
+        loaded.for_each(let_go);
     }
 
     fn slots(&self) -> MutexGuard<'_, Vec<Arc<Slot>>> {
@@ -131,7 +124,7 @@ impl Engines {
         });
         slots.push(slot.clone());
         drop(slots);
-        old.into_iter().for_each(Loaded::let_go);
+        old.into_iter().for_each(let_go);
         slot
     }
 
@@ -148,16 +141,25 @@ fn use_in(slots: &mut [Arc<Slot>], key: &Key) -> Option<Arc<Slot>> {
 }
 
 /// Loads an engine into a slot.
-fn load(checkpoint: &Checkpoint, options: &Options, slot: &mut Option<Loaded>) -> Result<Engine> {
+fn load(checkpoint: &Checkpoint, options: &Options, slot: &mut Option<Engine>) -> Result<Engine> {
     // Of files that have changed, the old engine makes room for the new one.
     if let Some(old) = slot.take() {
-        old.let_go();
+        let_go(old);
     }
-    // Noted before the weights are read, so that what changes meanwhile is seen.
-    let files = Sources::new(checkpoint, &checkpoint.tensors()?);
     let engine = Engine::start(checkpoint, options, &mut |_, _| ())?;
-    *slot = Some(Loaded { engine: engine.clone(), files });
+    *slot = Some(engine.clone());
     Ok(engine)
+}
+
+/// Drops an engine, and waits a moment for its memory, which the next one needs, unless requests keep it.
+fn let_go(engine: Engine) {
+    let is_gone = engine.ending();
+    let started = Instant::now();
+    // It may have packed weights to bring to a slow disk first.
+    let dropped = std::thread::Builder::new().spawn(move || drop(engine));
+    while dropped.is_ok() && !is_gone() && started.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 impl Key {
@@ -171,40 +173,23 @@ impl Key {
 }
 
 impl Slot {
-    fn lock(&self) -> MutexGuard<'_, Option<Loaded>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Engine>> {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its engine, waited for if it is being loaded; none where it is not there or its files have changed.
     fn current(&self) -> Option<Engine> {
         let loaded = self.lock();
-        loaded.as_ref().filter(|loaded| loaded.is_current()).map(|loaded| loaded.engine.clone())
+        loaded.as_ref().filter(|engine| engine.is_current()).cloned()
     }
 
     /// As [`Self::lock`]; none where somebody is loading it or looking at it.
-    fn try_lock(&self) -> Option<MutexGuard<'_, Option<Loaded>>> {
+    fn try_lock(&self) -> Option<MutexGuard<'_, Option<Engine>>> {
         match self.loaded.try_lock() {
             Ok(loaded) => Some(loaded),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
-    }
-}
-
-impl Loaded {
-    /// Drops the engine, and waits a moment for its memory, which the next one needs, unless requests keep it.
-    fn let_go(self) {
-        let is_gone = self.engine.ending();
-        let started = Instant::now();
-        // It may have packed weights to bring to a slow disk first.
-        let dropped = std::thread::Builder::new().spawn(move || drop(self));
-        while dropped.is_ok() && !is_gone() && started.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    fn is_current(&self) -> bool {
-        self.files.are_unchanged()
     }
 }
 

@@ -2,24 +2,14 @@
 
 #![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
 
+mod copies;
+
 use std::fs;
 use std::path::Path;
 
-use tempfile::TempDir;
 use whin::{CacheMode, Checkpoint, Engine, ErrorKind, Options};
 
 const SHARD: &str = "model-00002-of-00002.safetensors";
-
-fn copy() -> TempDir {
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/seedling");
-    let folder = tempfile::tempdir().unwrap();
-    for entry in fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
-        if entry.path().is_file() {
-            fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
-        }
-    }
-    folder
-}
 
 /// Puts another file in the place of `name`, as a download does: the old one stays with whoever has it open.
 fn replace(folder: &Path, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
@@ -43,7 +33,7 @@ fn is_cached(folder: &Path) -> bool {
 
 #[test]
 fn a_shard_that_changes_after_it_was_opened_is_not_packed_under_its_name() {
-    let folder = copy();
+    let folder = copies::seedling();
     let checkpoint = Checkpoint::open(Some(folder.path())).unwrap();
     let mut replaced = false;
     let mut progress = |_, _| {
@@ -60,7 +50,7 @@ fn a_shard_that_changes_after_it_was_opened_is_not_packed_under_its_name() {
 
 #[test]
 fn an_engine_of_an_old_shard_leaves_no_cache() {
-    let folder = copy();
+    let folder = copies::seedling();
     let checkpoint = Checkpoint::open(Some(folder.path())).unwrap();
     let mut progress = |done, total| {
         if done == total {
@@ -79,7 +69,7 @@ fn a_config_that_changes_after_it_was_read_is_noticed() {
             *bytes = String::from_utf8(bytes.clone()).unwrap().replace("1e-06", "1e-05").into_bytes();
         });
     };
-    let folder = copy();
+    let folder = copies::seedling();
     let checkpoint = Checkpoint::open(Some(folder.path())).unwrap();
     changed(folder.path());
     let error = Engine::prepare(&checkpoint, &Options::default(), &mut |_, _| ()).unwrap_err();
@@ -98,7 +88,7 @@ fn a_config_that_changes_after_it_was_read_is_noticed() {
 #[cfg(unix)]
 fn a_folder_that_is_another_for_a_moment_is_noticed() {
     use std::os::unix::fs::symlink;
-    let (one, other, place) = (copy(), copy(), tempfile::tempdir().unwrap());
+    let (one, other, place) = (copies::seedling(), copies::seedling(), tempfile::tempdir().unwrap());
     replace_shard(other.path());
     let link = place.path().join("current");
     let point_to = |folder: &Path| {

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
 
+mod copies;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 
 use whin::{CacheMode, Engine, Engines, ErrorKind, Options, Request, Weights};
@@ -12,17 +14,6 @@ const PROMPT: &str = "The capital of France is";
 
 fn options() -> Options {
     Options { threads: Some(1), cache: CacheMode::Off, ..Options::default() }
-}
-
-fn copy() -> tempfile::TempDir {
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/seedling");
-    let folder = tempfile::tempdir().unwrap();
-    for entry in fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
-        if entry.path().is_file() {
-            fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
-        }
-    }
-    folder
 }
 
 fn answers(engine: &Engine) {
@@ -53,7 +44,7 @@ fn callers_who_ask_at_once_share_one() {
 
 #[test]
 fn the_least_recently_used_goes_first() {
-    let (a, b, c) = (copy(), copy(), copy());
+    let (a, b, c) = (copies::seedling(), copies::seedling(), copies::seedling());
     let engines = Engines::new(2);
     let get = |folder: &tempfile::TempDir| engines.get(Some(folder.path()), &options()).unwrap();
     let first = [get(&a), get(&b)];
@@ -73,7 +64,7 @@ fn requests_go_on_when_their_engine_is_let_go() {
     let whole = engines.get(None, &options()).unwrap().generate(&request).unwrap().finish().unwrap();
     let mut running = engines.get(None, &options()).unwrap().generate(&request).unwrap();
     running.next().unwrap().unwrap();
-    let other = copy();
+    let other = copies::seedling();
     answers(&engines.get(Some(other.path()), &options()).unwrap());
     assert_eq!(engines.count(), 1);
     assert_eq!(running.finish().unwrap().token_ids, whole.token_ids);
@@ -87,7 +78,7 @@ fn failures_are_not_kept_and_cost_nobody_a_place() {
     assert_eq!(absent.kind(), ErrorKind::CheckpointNotFound);
     assert!(engines.get(None, &options()).unwrap().shares_weights_with(&good));
 
-    let folder = copy();
+    let folder = copies::seedling();
     let shard: PathBuf = folder.path().join("model-00002-of-00002.safetensors");
     let bytes = fs::read(&shard).unwrap();
     fs::write(&shard, &bytes[..bytes.len() - 1]).unwrap();
@@ -102,7 +93,7 @@ fn failures_are_not_kept_and_cost_nobody_a_place() {
 
 #[test]
 fn a_checkpoint_that_has_changed_is_loaded_anew() {
-    let folder = copy();
+    let folder = copies::seedling();
     let engines = Engines::new(3);
     let get = || engines.get(Some(folder.path()), &options()).unwrap();
     let old = get();

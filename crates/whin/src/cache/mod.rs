@@ -16,7 +16,7 @@ mod writer;
 use std::path::PathBuf;
 
 pub(crate) use cell::{Cell, Keeper, Kept};
-pub use places::{Cached, folders_of, list, remove, user_folder};
+pub use places::{Cached, folders_of, list, remove};
 pub(crate) use reader::Packed;
 pub(crate) use sources::Sources;
 

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use super::manifest::Subject;
 use super::{CacheMode, cell, reader, writer};
 use crate::checkpoint::hub::{self, HubName, Settings};
+use crate::checkpoint::source::read_short;
 use crate::{Error, ErrorKind, Result};
 
 /// The folder for cells in that of a checkpoint.
@@ -30,7 +31,7 @@ pub fn roots(checkpoint: &Path, mode: &CacheMode) -> Vec<PathBuf> {
 
 /// The user's folder for the cells of checkpoints whose own folders cannot be written: `whin` in what
 /// `XDG_CACHE_HOME` or the system's custom names. None where this user has none.
-pub fn user_folder() -> Option<PathBuf> {
+fn user_folder() -> Option<PathBuf> {
     dirs::cache_dir().map(|folder| folder.join("whin"))
 }
 
@@ -139,7 +140,7 @@ pub fn remove(cached: &Cached) -> Result<()> {
         && folders(root)?.is_empty()
     {
         let note = root.join(writer::IGNORE);
-        let text = reader::read(&note, writer::IGNORED.len() as u64);
+        let text = read_short(&note, writer::IGNORED.len() as u64);
         if text.is_ok_and(|text| text == writer::IGNORED.as_bytes()) {
             let _ = fs::remove_file(note);
         }

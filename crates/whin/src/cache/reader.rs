@@ -1,8 +1,7 @@
 //! Opens a cell: nothing of it is used before all of it has been checked.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -16,6 +15,7 @@ use super::manifest::{self, Entry, HEAD, LONGEST, Manifest, Subject};
 use super::sources::{Sources, Stamps};
 use super::{Verify, cell, writer};
 use crate::available_threads;
+use crate::checkpoint::source::read_short;
 use crate::error::shortened;
 
 /// The weights of a cell, mapped and checked.
@@ -81,13 +81,13 @@ pub fn open(
     let path = folder.join(cell::MANIFEST);
     // A cell that is being replaced or removed just then is not to blame for it.
     for _ in 0..3 {
-        let json = match read(&path, LONGEST) {
+        let json = match read_short(&path, LONGEST) {
             Ok(json) => json,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Unusable::Absent),
             Err(error) => return Err(of_reading(&error, "has a manifest that cannot be read")),
         };
         let opened = open_as(folder, &json, subject, sources, (verify, threads));
-        let is_replaced = || read(&path, LONGEST).ok().as_ref() != Some(&json);
+        let is_replaced = || read_short(&path, LONGEST).ok().as_ref() != Some(&json);
         match opened {
             Err(Unusable::Stale(_)) if is_replaced() => {}
             opened => return opened,
@@ -129,7 +129,7 @@ fn open_as(
 
 /// The manifest of the cell in `folder`, as far as it can be read.
 pub fn manifest(folder: &Path) -> Option<Manifest> {
-    Manifest::parse(&read(&folder.join(cell::MANIFEST), LONGEST).ok()?).ok()
+    Manifest::parse(&read_short(&folder.join(cell::MANIFEST), LONGEST).ok()?).ok()
 }
 
 /// Whether a writer that was killed has left something beside the files of a cell.
@@ -146,7 +146,7 @@ fn holds_more(folder: &Path, data: &str) -> bool {
 /// killed have left.
 fn renew_witness(folder: &Path, data: &str, witness: &Witness) -> io::Result<()> {
     let Some(lock) = cell::lock(folder)? else { return Ok(()) };
-    if manifest::digest(&read(&folder.join(cell::MANIFEST), LONGEST)?) != witness.manifest {
+    if manifest::digest(&read_short(&folder.join(cell::MANIFEST), LONGEST)?) != witness.manifest {
         return Ok(());
     }
     writer::sweep(folder, &[data, cell::MANIFEST, cell::WITNESS], &lock)?;
@@ -154,21 +154,7 @@ fn renew_witness(folder: &Path, data: &str, witness: &Witness) -> io::Result<()>
 }
 
 fn witness(folder: &Path) -> Option<Witness> {
-    serde_json::from_slice(&read(&folder.join(cell::WITNESS), LONGEST).ok()?).ok()
-}
-
-/// All of a file of at most `longest` bytes.
-pub fn read(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
-    // Anything else than a file, such as a pipe, could keep its reader waiting.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    File::open(path)?.take(longest + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > longest {
-        true => Err(io::Error::new(io::ErrorKind::InvalidData, format!("more than {longest} bytes"))),
-        false => Ok(bytes),
-    }
+    serde_json::from_slice(&read_short(&folder.join(cell::WITNESS), LONGEST).ok()?).ok()
 }
 
 /// Maps the weights' file of `manifest`, whose bytes are `json`.

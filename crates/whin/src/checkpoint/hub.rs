@@ -9,8 +9,7 @@ mod settings;
 mod transfer;
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use self::client::Client;
 use self::name::is_segment;
 use self::transfer::Transfer;
 use super::safetensors::{INDEX, SINGLE, shards};
-use super::source::{SMALL, Source};
+use super::source::{SMALL, Source, read_short};
 use crate::{Error, ErrorKind, Result};
 
 pub use self::name::HubName;
@@ -210,19 +209,10 @@ fn offline(name: &HubName, cache: &Cache, commit: Option<&str>, mut lacking: Vec
     Error::new(ErrorKind::CheckpointNotFound, message)
 }
 
-/// What is in the regular file `path`, which must be short. Anything else, such as a pipe or a device, could be silent
-/// or without end.
+/// The text in the regular file `path`, which must be short.
 fn short_text(path: &Path) -> io::Result<String> {
-    let invalid = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
-    if !std::fs::metadata(path)?.is_file() {
-        return invalid("it is not a regular file".to_owned());
-    }
-    let mut bytes = Vec::new();
-    File::open(path)?.take(LONGEST_TEXT + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LONGEST_TEXT {
-        return invalid(format!("it is longer than {LONGEST_TEXT} bytes"));
-    }
-    String::from_utf8(bytes).or_else(|_| invalid("it is no text".to_owned()))
+    String::from_utf8(read_short(path, LONGEST_TEXT)?)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text"))
 }
 
 fn vanished(source: &Source) -> Error {

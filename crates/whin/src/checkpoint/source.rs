@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -172,6 +172,23 @@ impl Source {
             Self::BuiltIn => format!("{name} of the built-in model"),
             Self::Memory(_) => name.to_owned(),
         }
+    }
+}
+
+/// All of the regular file `path`, of at most `longest` bytes. Anything else, such as a pipe or a device, could be silent
+/// or without end.
+///
+/// # Errors
+/// Those of reading; `InvalidInput` for anything but a regular file, `InvalidData` for a longer one.
+pub fn read_short(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(longest + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > longest {
+        true => Err(io::Error::new(io::ErrorKind::InvalidData, format!("it is longer than {longest} bytes"))),
+        false => Ok(bytes),
     }
 }
 
