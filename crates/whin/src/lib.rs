@@ -16,6 +16,7 @@
 //! that was the end. [`Checkpoint`] and the [`checkpoint`] and [`model`] modules are what has happened before: from
 //! files to weights.
 
+pub mod chat;
 mod engine;
 mod request;
 pub mod tokenizer;
