@@ -7,12 +7,15 @@
 mod buffer;
 mod channels;
 mod conventions;
+pub mod messages;
 mod reasoning;
 mod router;
 mod tags;
+pub mod template;
 pub mod tools;
 
 pub use conventions::Conventions;
+pub use messages::Conversation;
 pub use reasoning::ReasoningTags;
 pub use router::Router;
 pub use tools::{Syntax, split_tool_calls};
