@@ -54,6 +54,7 @@ struct Compiled {
     env: Environment<'static>,
     /// The file that it is from.
     place: String,
+    text: String,
     shape: OnceLock<Shape>,
     mentions_content: bool,
     mentions_developer: bool,
@@ -131,6 +132,11 @@ impl Template {
         compiled.render(messages, conversation, &self.0.special_tokens)
     }
 
+    /// The texts of its templates.
+    pub(super) fn sources(&self) -> impl Iterator<Item = &str> {
+        [&self.0.default, &self.0.tool_use].into_iter().flatten().map(|compiled| compiled.text.as_str())
+    }
+
     /// As transformers does: `tool_use` where there are tools, else `default`.
     fn choose(&self, conversation: &Conversation) -> Result<&Compiled> {
         let parts = &*self.0;
@@ -156,6 +162,7 @@ impl Compiled {
         Ok(Self {
             env,
             place: place.to_owned(),
+            text: text.to_owned(),
             shape: OnceLock::new(),
             mentions_content: text.contains("content"),
             mentions_developer: text.contains("developer"),
