@@ -1,6 +1,6 @@
 """Writes chat-golden.json: conversations as transformers renders them with the templates of real models.
 
-Usage: python chat.py FOLDER      (a folder that tools/fetch-tokenizers has filled)
+Usage: python chat.py FOLDER      (one folder for each model, as tools/test leaves them in target/chat-tokenizers)
 
 The file holds `conversations`, in OpenAI's shape, and for each of `templates` a list of what became of them, in their order:
 `text` and its `ids`, or `raised`, the template's own message, or neither, where transformers fails in some other way. The
