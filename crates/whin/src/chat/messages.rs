@@ -1,6 +1,9 @@
 //! Conversations in OpenAI's shape: what is accepted, and the form in which templates want to see it. Knows nothing of
 //! how a template is rendered.
 
+use std::io;
+
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::{Error, ErrorKind, Result};
@@ -247,8 +250,33 @@ fn arguments(given: Option<&Value>, as_text: bool) -> Value {
             Ok(Value::Object(object)) => Value::Object(object),
             _ => Value::String(text.clone()),
         },
-        Some(object @ Value::Object(_)) if as_text => object.to_string().into(),
+        Some(object @ Value::Object(_)) if as_text => spaced(object).into(),
         Some(other) => other.clone(),
+    }
+}
+
+/// JSON with the blanks that Python writes, which models have seen.
+fn spaced(value: &Value) -> String {
+    struct Spaced;
+    impl serde_json::ser::Formatter for Spaced {
+        fn begin_array_value<W: ?Sized + io::Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+            out.write_all(if first { b"" } else { b", " })
+        }
+
+        fn begin_object_key<W: ?Sized + io::Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+            out.write_all(if first { b"" } else { b", " })
+        }
+
+        fn begin_object_value<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
+            out.write_all(b": ")
+        }
+    }
+    let mut out = Vec::new();
+    let written = value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Spaced));
+    match (written, String::from_utf8(out)) {
+        (Ok(()), Ok(text)) => text,
+        // Neither can be: the serializer writes text to memory.
+        _ => value.to_string(),
     }
 }
 
@@ -346,7 +374,7 @@ mod tests {
         }
         let text = Shape { text_arguments: true, null_content: true, ..Shape::default() };
         let message = shaped(call(json!({"x": 1})), text);
-        assert_eq!(message["tool_calls"][0]["function"]["arguments"], "{\"x\":1}");
+        assert_eq!(message["tool_calls"][0]["function"]["arguments"], "{\"x\": 1}");
         assert_eq!(message["content"], Value::Null);
     }
 
