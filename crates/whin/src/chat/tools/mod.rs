@@ -7,9 +7,16 @@
 mod block;
 mod call;
 mod json;
+mod literal;
+mod llama;
+mod markup;
+mod mistral;
+mod pythonic;
 mod schema;
+mod sections;
 mod split;
 mod syntax;
+mod tagged;
 
 use super::ToolCall;
 use super::buffer::is_blank;

@@ -1,5 +1,9 @@
 //! Splits answers into reasoning, content and tool calls: what is what, and that pieces change nothing.
 
+mod calls;
+mod malformed;
+mod pieces;
+
 use whin::chat::{Conventions, Delta, Phase, ReasoningTags, Router, Syntax, ToolCall};
 
 const QWEN: Conventions = Conventions { reasoning: Some(ReasoningTags::THINK), syntax: Some(Syntax::Hermes) };
