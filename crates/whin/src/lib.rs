@@ -48,6 +48,7 @@ mod fit;
 pub mod memory;
 
 pub use cache::{CacheMode, Verify};
+pub use chat::split_tool_calls;
 pub use checkpoint::Download;
 pub use device::{Device, DeviceInfo, available_threads, devices, instruction_sets, peak_flops};
 pub use engine::{Engine, Options};
