@@ -236,6 +236,29 @@ fn deepseek() {
 #[test]
 fn the_others() {
     table(
+        Syntax::SeedOss,
+        &[
+            (
+                "<seed:tool_call>\n<function=f>\n<parameter=a>b</parameter>\n</function>\n</seed:tool_call>",
+                "",
+                &[r#"f {"a": "b"}"#],
+            ),
+            (
+                "<tool_call><function=f></function></tool_call>",
+                "<tool_call><function=f></function></tool_call>",
+                &[],
+            ),
+        ],
+    );
+    table(
+        Syntax::MiniMaxM2,
+        &[(
+            "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">b</parameter>\n</invoke>\n<invoke name=\"g\">\n</invoke>\n</minimax:tool_call>",
+            "",
+            &[r#"f {"a": "b"}"#, "g {}"],
+        )],
+    );
+    table(
         Syntax::KimiK2,
         &[(
             "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\": 1}<|tool_call_end|><|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
@@ -282,6 +305,8 @@ fn templates_tell_the_syntax() {
         ("<|start|>assistant<|channel|>final<|message|>", Syntax::Harmony),
         ("<|tool_calls_section_begin|>", Syntax::KimiK2),
         ("<|tool_call|>", Syntax::Granite),
+        ("<seed:tool_call>\n<function=", Syntax::SeedOss),
+        ("{% set begin = '<minimax:tool_call>' %}<invoke name=", Syntax::MiniMaxM2),
     ] {
         assert_eq!(detect(template), Some(syntax), "{template}");
     }

@@ -27,6 +27,8 @@ const SOUND: &[&str] = &[
     "<|tool_call|>[{\"name\": \"f\"}]<|/tool_call|>",
     "<TOOLCALL>[{\"name\": \"f\"}]</TOOLCALL>",
     "<|START_ACTION|>[{\"tool_name\": \"f\"}]<|END_ACTION|>",
+    "<seed:tool_call><function=f><parameter=a>b</parameter></function></seed:tool_call>",
+    "<minimax:tool_call><invoke name=\"f\"><parameter name=\"a\">b</parameter></invoke></minimax:tool_call>",
     "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant",
     "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>",
     "<|channel|>final<|message|>Hi.<|return|>",
@@ -112,7 +114,7 @@ fn conventions() -> impl Strategy<Value = Conventions> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4096))]
+    #![proptest_config(ProptestConfig::with_cases(16384))]
 
     #[test]
     fn any_pieces_give_what_the_whole_text_gives(
@@ -176,4 +178,19 @@ fn the_sound_calls_are_sound() {
         });
         assert!(sound, "{text}");
     }
+}
+
+/// The inputs that the fuzzer of answers begins with: each text in each syntax, whole and in single characters.
+#[test]
+fn seeds_of_the_fuzzer_hold() {
+    let mut texts: Vec<&str> = TABLE.iter().flat_map(|(_, texts)| texts.iter().copied()).collect();
+    texts.extend(SOUND);
+    let mut calls = 0;
+    for text in texts {
+        for choice in 0..=u8::MAX {
+            let input = [&[choice, choice / 51], text.as_bytes()].concat();
+            calls += usize::from(whin::fuzzing::answer(&input));
+        }
+    }
+    assert!(calls > 256);
 }

@@ -22,6 +22,10 @@ pub enum Syntax {
     Qwen3Coder,
     /// `<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>`: GLM 4.5.
     Glm4,
+    /// As Qwen3-Coder's, between `<seed:tool_call>` tags: Seed-OSS.
+    SeedOss,
+    /// `<minimax:tool_call><invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke></minimax:tool_call>`.
+    MiniMaxM2,
     /// `{"name": …, "parameters": {…}}` as the whole answer, several with `;` between them: Llama 3. Behind
     /// `<|python_tag|>` the same, or `NAME.call(KEY=VALUE)`, or code for the tool `python`.
     Llama3Json,
@@ -52,7 +56,7 @@ pub enum Syntax {
 
 impl Syntax {
     /// All of them, in the order in which they are looked for: none is hidden by one before it.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Harmony,
         Self::DeepSeekV3,
         Self::DeepSeekV31,
@@ -61,6 +65,8 @@ impl Syntax {
         Self::Mistral { named: false },
         Self::Command,
         Self::Nemotron,
+        Self::SeedOss,
+        Self::MiniMaxM2,
         Self::Glm4,
         Self::Qwen3Coder,
         Self::Hermes,
@@ -110,6 +116,8 @@ impl Syntax {
         match self {
             Self::Hermes | Self::Glm4 => &["<tool_call>"],
             Self::Qwen3Coder => &["<tool_call>", "<function="],
+            Self::SeedOss => &["<seed:tool_call>"],
+            Self::MiniMaxM2 => &["<minimax:tool_call>"],
             Self::Llama3Json => &["<|python_tag|>"],
             Self::Mistral { .. } => &["[TOOL_CALLS]"],
             Self::Pythonic => &["<|tool_call_start|>", "<|python_start|>", "<function_calls>"],
@@ -137,6 +145,8 @@ impl Syntax {
     fn inner(self) -> &'static [&'static str] {
         match self {
             Self::Hermes | Self::Qwen3Coder | Self::Glm4 => &["</tool_call>"],
+            Self::SeedOss => &["</seed:tool_call>"],
+            Self::MiniMaxM2 => &["</minimax:tool_call>"],
             Self::Mistral { .. } => &["[ARGS]", "[CALL_ID]"],
             Self::Pythonic => &["<|tool_call_end|>", "<|python_end|>", "</function_calls>"],
             Self::DeepSeekV3 | Self::DeepSeekV31 => &["<｜tool▁sep｜>", "<｜tool▁call▁end｜>"],
@@ -163,9 +173,11 @@ impl Syntax {
     pub(in crate::chat) fn reader(self, marker: Option<usize>, schemas: &Arc<Schemas>) -> Box<dyn Reader> {
         let tag = |close, again| Block::new(End::Tag { close, again });
         match (self, marker) {
-            (Self::Qwen3Coder, Some(1)) => Box::new(Markup::named(Form::FUNCTION, schemas)),
-            (Self::Hermes | Self::Qwen3Coder, _) => Box::new(Tagged::new(Form::FUNCTION, schemas)),
-            (Self::Glm4, _) => Box::new(Tagged::new(Form::KEYS, schemas)),
+            (Self::Qwen3Coder, Some(1)) => Box::new(Markup::named(Form::QWEN, schemas)),
+            (Self::Hermes | Self::Qwen3Coder, _) => Box::new(Tagged::new(Form::QWEN, schemas)),
+            (Self::SeedOss, _) => Box::new(Tagged::new(Form::SEED, schemas)),
+            (Self::MiniMaxM2, _) => Box::new(Tagged::new(Form::MINI_MAX, schemas)),
+            (Self::Glm4, _) => Box::new(Tagged::new(Form::GLM, schemas)),
             (Self::Llama3Json, marker) => Box::new(Llama::new(marker.is_some())),
             (Self::Mistral { .. }, _) => Box::new(Mistral::new()),
             (Self::Pythonic, marker) => Box::new(Pythonic::new(marker.map(|marker| self.inner()[marker]))),
