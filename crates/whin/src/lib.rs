@@ -25,6 +25,7 @@ mod scheduler;
 mod sequence;
 mod worker;
 
+pub mod constrain;
 pub mod sample;
 pub mod stop;
 
