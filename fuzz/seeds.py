@@ -391,5 +391,120 @@ def tokenizer():
           "precompiled_charsmap": "CAAAAAEAAAD/////YQBiAA=="}))
 
 
-for make in (header, index, config, generation, cache, tokenizer):
+# chat_template.jinja, and a conversation
+
+CHATML = """{%- for message in messages %}
+{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
+
+
+def template():
+    talk = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]}
+    several("template", "chatml", CHATML, talk)
+    write("template", "every-part", """{% macro f(x) %}{{ x|tojson }}{% endmacro %}{% set ns = namespace(n=0) %}
+{% for m in messages if m.role != 'x' %}{% set ns.n = ns.n + 1 %}{% if loop.index0 > 90 %}{% break %}{% endif %}
+{{ loop.index }}{{ f(m) }}{{ m.content|default('', true)|trim|upper }}{% for c in m.tool_calls or [] %}{{ c.function.name }}
+{{ c.function.arguments.items()|list }}{% endfor %}{% else %}none{% endfor %}{{ ns.n }}{{ strftime_now('%Y') }}""")
+    write("template", "qwen-like", """{% for message in messages[::-1] %}{% set i = messages|length - 1 - loop.index0 %}
+{% if message.role == 'user' and message.content is string and not(message.content.startswith('<tool_response>')
+ and message.content.endswith('</tool_response>')) %}{{ i }}{% endif %}{% endfor %}
+{{ messages[-1].content.split('</think>')[-1].lstrip('\\n') }}{% if enable_thinking is defined and enable_thinking is false %}x{% endif %}""")
+    write("template", "loops", "{% for i in range(20) %}{% for j in range(i) %}{{ i * j ~ ' ' }}{% endfor %}{% endfor %}")
+    for name, text in {
+        "endless": "{% for i in range(100000) %}{% for j in range(100000) %}{% for k in range(100000) %}{% endfor %}{% endfor %}{% endfor %}",
+        "doubling": "{% set ns = namespace(s='aaaaaaaaaa') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s }}",
+        "repeat": "{{ 'x' * 1000000000000 }}",
+        "list-repeat": "{{ [1] * 1000000000000 }}",
+        "recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "two-macros": "{% macro f(n) %}{{ g(n) }}{% endmacro %}{% macro g(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}",
+        "deep-brackets": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+        "deep-lists": "{{ " + "[" * 5000 + "]" * 5000 + " }}",
+        "deep-ifs": "{% if 1 %}" * 3000 + "{% endif %}" * 3000,
+        "deep-not": "{{ " + "not " * 4000 + "1 }}",
+        "deep-minus": "{{ " + "-" * 4000 + "1 }}",
+        "deep-filters": "{{ 1" + "|string" * 4000 + " }}",
+        "long-sum": "{{ 1" + " + 1" * 4000 + " }}",
+        "center": "{{ 'a'.center(10000000000) }}",
+        "format": "{{ '%1000000000d' % 1 }}{{ '{:>1000000000}'.format(1) }}",
+        "replace": "{% set ns = namespace(s='a' * 1000) %}{% for i in range(9) %}{% set ns.s = ns.s.replace('a', 'a' * 1000) %}{% endfor %}",
+        "join": "{{ (['a' * 100000] * 100000)|join('b' * 100000) }}",
+        "power": "{{ 10 ** 1000000000 }}{{ 2 ** 2 ** 2 ** 2 ** 2 ** 2 }}",
+        "range": "{{ range(0, 100000000000)|list }}",
+        "class": "{{ ''.__class__.__mro__[1].__subclasses__() }}{{ cycler.__init__.__globals__ }}{{ self._TemplateReference__context }}",
+        "attributes": "{{ messages|map(attribute='__class__')|list }}{{ messages|attr('__init__') }}",
+        "include": "{% include '/etc/passwd' %}",
+        "import": "{% from '/etc/passwd' import x %}",
+        "extends": "{% extends '../../config.json' %}",
+        "raises": "{{ raise_exception('No: ' ~ messages|length) }}",
+        "unclosed": "{% for m in messages %}{{ m",
+        "unknown": "{{ x|nosuchfilter }}{% nosuchtag %}",
+        "slices": "{{ 'abc'[::0] }}{{ 'abc'[::-1] }}{{ messages[-5:99999999999] }}",
+        "division": "{{ 1 // 0 }}{{ 1 % 0 }}{{ 1 / 0 }}",
+        "numbers": "{{ 1e400 }}{{ 9223372036854775807 + 1 }}{{ -9223372036854775808 // -1 }}{{ 1e308 * 10 }}",
+        "clock": "{{ strftime_now('%' * 100000) }}{{ strftime_now('%9999999Y%Q%') }}",
+        "empty": "",
+        "bad-utf8": b"{{ '\xff' }}",
+        "self-append": "{% set l = [] %}{% for i in range(10) %}{{ l.append(l) }}{% endfor %}{{ l }}",
+        "indent": "{{ ('a\\n' * 100000)|indent(100000) }}{{ messages|tojson(indent=1000000000) }}",
+        "groupby": "{{ range(100000)|groupby('x') }}{{ range(99999)|batch(1)|list }}",
+        "recursive-loop": "{% for m in messages recursive %}{{ loop(messages) }}{% endfor %}",
+        "blocks": "{% set x %}" * 2000 + "{% endset %}" * 2000,
+        "generation": "{% generation %}{% for m in messages %}{% generation %}{{ m }}{% endgeneration %}{% endfor %}{% endgeneration %}",
+    }.items():
+        write("template", name, text)
+    for name, talk in {
+        "no-messages": {"messages": []},
+        "odd-messages": {"messages": [1, None, [], {"role": 3}, {"role": "wizard"}]},
+        "parts": {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": ""}]}]},
+        "image": {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+        "bad-arguments": {"messages": [{"role": "user", "content": ""}, {"role": "assistant", "tool_calls": [
+            {"function": {"name": "f", "arguments": "{"}}, {"function": {"arguments": None}}, {}]}]},
+        "shadow": {"messages": [{"role": "user", "content": ""}], "kwargs": {"messages": [], "range": 1}},
+        "kwargs": {"messages": [{"role": "user", "content": ""}], "kwargs": {"enable_thinking": False, "x": {"y": [1.0, 1e-7]}}},
+        "continue": {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": " b "}], "continue": True},
+        "continue-user": {"messages": [{"role": "user", "content": "a"}], "continue": True},
+        "documents": {"messages": [{"role": "user", "content": "a"}], "documents": [{"title": "t", "text": "x"}, 3]},
+    }.items():
+        several("template", "talk-" + name, CHATML, talk)
+    write("template", "talk-deep", (CHATML + "\n---\n").encode() + b'{"messages": [{"role": "user", "content": ' + b"[" * 120 + b"]" * 120 + b"}]}")
+
+
+# the text of an answer
+
+def answer():
+    call = '{"name": "f", "arguments": {"x": 1.0, "y": "</tool_call> } é"}}'
+    for name, kind, text in [
+        ("hermes", 0, f"<think>\nhm\n</think>\n\nLook:\n<tool_call>\n{call}\n</tool_call>\n<tool_call>{call}"),
+        ("coder", 1, "<tool_call>\n<function=f>\n<parameter=x>\n1\n</parameter>\n<parameter=y>\na\nb\n</parameter>\n</function>\n</tool_call>"),
+        ("llama", 2, '{"name": "f", "parameters": {"x": 1}}; {"name": "g", "parameters": {}}'),
+        ("llama-tag", 2, '<|python_tag|>brave_search.call(query="x")'),
+        ("mistral", 3, '[TOOL_CALLS][{"name": "f", "arguments": {"x": 1}}, {"name": "g", "arguments": {}}]'),
+        ("mistral-args", 4, '[TOOL_CALLS]f[ARGS]{"x": 1}[TOOL_CALLS]g[ARGS]{}'),
+        ("pythonic", 5, '[f(x=1, y="a)]"), g(z=[1, None, {"k": True}])]'),
+        ("deepseek", 6, "<think>a</think>b<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"x\": 1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
+        ("deepseek-v31", 7, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"x\": 1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
+        ("harmony", 8, "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"x\": 1}<|call|>"),
+        ("thinks", 9, "<think>a<think>b</think>c</think>d<think>e</think>"),
+        ("prose", 0, "Write <tool_call> and then JSON, as in <tool_call>{x}."),
+        ("cut", 0, f"<tool_call>\n{call[:40]}"),
+        ("nested", 0, "<tool_call>" * 30 + call),
+        ("deep", 0, '<tool_call>{"name": "f", "arguments": ' + '{"a":' * 200 + "1" + "}" * 201),
+        ("escapes", 0, '<tool_call>{"name": "\\u0066\\ud83d", "arguments": "{\\"x\\": \\"\\\\u00e9\\"}"}</tool_call>'),
+        ("empty-name", 0, '<tool_call>{"name": "", "arguments": {}}</tool_call>'),
+        ("wrong-types", 0, '<tool_call>{"name": 3, "arguments": []}</tool_call><tool_call>[1]</tool_call>'),
+        ("coder-cut", 1, "<tool_call>\n<function=f>\n<parameter=x>\n1\n</param"),
+        ("python-odd", 5, "[f(x=1), 2, g(]"),
+        ("harmony-cut", 8, "<|channel|>commentary to=functions.f<|message|>{\"x\": "),
+        ("mistral-cut", 3, '[TOOL_CALLS][{"name": "f", "arguments": {"x": 1}}, {"name"'),
+        ("tags-in-tags", 0, "<think>" * 3 + "</think>" * 3 + "<tool_</tool_call>"),
+        ("blanks", 0, " \n\t\n<think>\n\n</think>\n \n a \n"),
+        ("nul", 0, "\0<think>\0</think>\0"),
+        ("empty", 0, ""),
+    ]:
+        write("answer", name, bytes([kind]) + text.encode())
+    write("answer", "bad-utf8", b"\x00<tool_call>{\"name\": \"\xff\", \"arguments\": {}}</tool_call>\xf0\x9f")
+
+
+for make in (header, index, config, generation, cache, tokenizer, template, answer):
     make()

@@ -16,11 +16,13 @@ const VALUES: &str = include_str!("../words/values");
 /// Keys and names that mean something to a target, one a line.
 fn words(target: &str) -> &'static str {
     match target {
+        "answer" => include_str!("../words/answer"),
         "cache" => include_str!("../words/cache"),
         "config" => include_str!("../words/config"),
         "generation" => include_str!("../words/generation"),
         "header" => include_str!("../words/header"),
         "index" => include_str!("../words/index"),
+        "template" => include_str!("../words/template"),
         _ => include_str!("../words/tokenizer"),
     }
 }
@@ -34,7 +36,12 @@ pub fn mutate(target: &str, data: &[u8], seed: u64) -> Vec<u8> {
     };
     let mut data = data.to_vec();
     for _ in 0..=mutation.below(4) {
-        data = if target == "header" { mutation.safetensors(&data) } else { mutation.files(&data) };
+        data = match target {
+            "header" => mutation.safetensors(&data),
+            "answer" => mutation.text(&data),
+            "template" => mutation.template(&data),
+            _ => mutation.files(&data),
+        };
         data.truncate(LONGEST);
     }
     data
@@ -83,6 +90,38 @@ impl Mutation {
         let index = self.below(files.len());
         files[index] = if self.below(6) == 0 { self.bytes(&files[index]) } else { self.json(&files[index]) };
         files.join(SEPARATOR)
+    }
+
+    /// Changes a template, or the conversation behind it.
+    fn template(&mut self, data: &[u8]) -> Vec<u8> {
+        let mut files: Vec<Vec<u8>> = split(data).into_iter().map(<[u8]>::to_vec).collect();
+        let last = files.len() - 1;
+        match self.below(4) {
+            0 if last > 0 => files[last] = self.json(&files[last]),
+            _ => files[0] = self.text(&files[0]),
+        }
+        files.join(SEPARATOR)
+    }
+
+    /// Changes a text that consists of words of this target, and of others.
+    fn text(&mut self, data: &[u8]) -> Vec<u8> {
+        let Ok(text) = std::str::from_utf8(data) else { return self.bytes(data) };
+        let places: Vec<usize> = (0..=text.len()).filter(|&at| text.is_char_boundary(at)).collect();
+        let (at, other) = (self.pick(&places), self.pick(&places));
+        let (start, end) = (at.min(other), at.max(other));
+        let short = text.floor_char_boundary(end.min(start + 40));
+        let word = self.word();
+        match self.below(8) {
+            0 => self.bytes(data),
+            1 => [&text[..start], &text[short..]].concat().into_bytes(),
+            2 => [&text[..start], &word, &text[short..]].concat().into_bytes(),
+            3 => [&text[..at], &text[start..end], &text[at..]].concat().into_bytes(),
+            4 => {
+                let times = self.pick(&[2, 3, 40, 400]);
+                [&text[..at], &word.repeat(times), &text[at..]].concat().into_bytes()
+            }
+            _ => [&text[..at], &word, &text[at..]].concat().into_bytes(),
+        }
     }
 
     /// Changes bytes, whatever they stand for.

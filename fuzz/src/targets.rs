@@ -8,23 +8,27 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
+use whin::chat::template::Template;
+use whin::chat::{Conventions, Phase, Router};
 use whin::checkpoint::{Source, Tensors, end_tokens};
 use whin::fuzzing::{CacheReader, source};
 use whin::model::{Plan, Spec, config};
 use whin::tokenizer::Tokenizer;
-use whin::{CacheMode, Checkpoint, Engine, Error, KvKind, Options, Weights};
+use whin::{Answer, CacheMode, Checkpoint, Conversation, Engine, Error, KvKind, Options, Weights};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What is done with an input; says whether loading would go on with it.
 pub type Target = fn(&[u8]) -> bool;
 
 /// Every target by the name of the folder of its corpus.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 8] = [
+    ("answer", answer),
     ("cache", cache),
     ("config", config),
     ("generation", generation),
     ("header", header),
     ("index", index),
+    ("template", template),
     ("tokenizer", tokenizer),
 ];
 
@@ -162,6 +166,78 @@ pub fn cache(data: &[u8]) -> bool {
         static BENCH: RefCell<Option<Bench>> = const { RefCell::new(None) };
     }
     BENCH.with_borrow_mut(|bench| bench.get_or_insert_with(Bench::new).run(data))
+}
+
+/// `chat_template.jinja`, and a conversation for it, which may be missing.
+pub fn template(data: &[u8]) -> bool {
+    let parts = split(data);
+    let Some(template) = sound(Template::open(&source([("chat_template.jinja", parts[0])]))) else {
+        return false;
+    };
+    let call = json!({"type": "function", "function": {"name": "f", "arguments": "{\"x\": 1.0}"}});
+    let usual = json!({
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "é <|im_end|> {{ 1 }}"},
+            {"role": "assistant", "content": null, "tool_calls": [call]},
+            {"role": "tool", "content": "[1]"},
+        ],
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+    });
+    let given = parts.get(1).map(|json| serde_json::from_slice(json).unwrap_or_default());
+    let given = given.unwrap_or(usual);
+    let list = |key: &str| given[key].as_array().cloned().unwrap_or_default();
+    let conversation = Conversation {
+        messages: list("messages"),
+        tools: list("tools"),
+        template_kwargs: given["kwargs"].as_object().cloned().unwrap_or_default(),
+        documents: given["documents"].as_array().cloned(),
+        continue_final_message: given["continue"] == true,
+    };
+    sound(template.apply(&conversation)).is_some()
+}
+
+/// Sources of templates, each with another syntax of answers.
+const CONVENTIONS: [&str; 10] = [
+    "<tool_call>{\"name\": <think></think>",
+    "<function=example><parameter= <tool_call> <think>",
+    "<|python_tag|> \"parameters\"",
+    "[TOOL_CALLS] [THINK] [/THINK]",
+    "[TOOL_CALLS] [ARGS]",
+    "[func_name1(params_name1=params_value1)]",
+    "<｜tool▁calls▁begin｜> ```json <think>",
+    "<｜tool▁calls▁begin｜> <｜tool▁sep｜> </think>",
+    "<|channel|> <|message|> <|call|>",
+    "<think></think>",
+];
+
+/// An answer: its first byte says by which conventions it is taken apart and in which pieces it comes.
+pub fn answer(data: &[u8]) -> bool {
+    let Some((first, text)) = data.split_first() else { return false };
+    let text = String::from_utf8_lossy(text);
+    let conventions = Conventions::detect(CONVENTIONS[usize::from(first % 10)], &|_| false);
+    let start = [Phase::Undecided, Phase::Reasoning, Phase::Content][usize::from(first / 10 % 3)];
+    let tools = [json!({"type": "function", "function": {"name": "f", "parameters": {
+        "type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "string"}}}}})];
+    let router = || Router::new(&conventions, start, true).with_tools(&tools);
+    let whole = answer_of(router(), [text.as_ref()]);
+    let pieces = text.char_indices().map(|(at, c)| &text[at..at + c.len_utf8()]);
+    assert_eq!(answer_of(router(), pieces), whole, "{text:?} in pieces");
+    for call in &whole.tool_calls {
+        let arguments: Value = serde_json::from_str(&call.arguments).expect("arguments are JSON");
+        assert!(arguments.is_object() && !call.name.is_empty(), "{call:?}");
+    }
+    let _ = whin::split_tool_calls(&text);
+    !whole.tool_calls.is_empty()
+}
+
+fn answer_of<'a>(mut router: Router, pieces: impl IntoIterator<Item = &'a str>) -> Answer {
+    let mut answer = Answer::default();
+    for piece in pieces {
+        router.push(piece).iter().for_each(|delta| answer.push(delta));
+    }
+    router.finish().iter().for_each(|delta| answer.push(delta));
+    answer
 }
 
 /// A checkpoint, and the folder of its cache.

@@ -3,15 +3,20 @@
 //! Results go to stdout, everything else to stderr. Exit codes: 0, 1 for a failure, 2 for wrong usage, 130 after
 //! Ctrl-C.
 
+mod answer;
 mod bench;
 mod cache;
+mod chat;
 mod devices;
 mod faults;
 mod inspect;
+mod interrupt;
+mod messages;
 mod model;
 mod out;
 mod prepare;
 mod run;
+mod sampling;
 mod score;
 mod tokenize;
 mod warnings;
@@ -32,6 +37,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Args),
+    Chat(chat::Args),
     Score(score::Args),
     Bench(bench::Args),
     Inspect(inspect::Args),
@@ -52,6 +58,7 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<ExitCode> {
     match command {
         Command::Run(args) => run::run(args),
+        Command::Chat(args) => chat::run(args),
         Command::Score(args) => score::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Inspect(args) => inspect::run(args),

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+use whin::{Completion, Engine};
 
 use crate::faults;
 
@@ -42,6 +43,24 @@ pub fn json(value: &Value) -> Result<()> {
     text(&format!("{value}\n"))
 }
 
+/// How fast an answer came, and why it ended, on one line.
+pub fn figures(engine: &Engine, completion: &Completion, sampled: bool) -> String {
+    let stop = completion.stop.as_ref().map_or(String::new(), |stop| format!(" {stop:?}"));
+    let seed = if sampled { format!(" · seed {}", completion.seed) } else { String::new() };
+    format!(
+        "[prompt {} tokens, {:.1} tok/s · answer {} tokens, {:.1} tok/s · {}{stop}{seed} · {}, {} · loaded{} in {:.2} s]",
+        completion.n_prompt,
+        completion.prefill_tokens_per_sec(),
+        completion.n_generated(),
+        completion.decode_tokens_per_sec(),
+        completion.finish_reason.name(),
+        engine.device(),
+        engine.weights().name(),
+        if engine.is_from_cache() { " from cache" } else { "" },
+        engine.load_seconds(),
+    )
+}
+
 /// Writes a line to stderr, unless that is closed.
 ///
 /// Messages quote names from files, which could hold sequences that steer a terminal: they are shown, not obeyed.
@@ -49,11 +68,21 @@ pub fn note(line: &str) {
     let _ = writeln!(io::stderr(), "{}", harmless(line));
 }
 
+/// Writes to stderr as it stands, unless that is closed.
+pub fn aside(text: &str) {
+    let mut out = io::stderr().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
 /// The same text with control characters spelt out, except for ends of lines.
-fn harmless(text: &str) -> String {
+pub fn harmless(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() && c != '\n' { shown.extend(c.escape_default()) } else { shown.push(c) }
+        if c.is_control() && !matches!(c, '\n' | '\t') {
+            shown.extend(c.escape_default())
+        } else {
+            shown.push(c)
+        }
     }
     shown
 }

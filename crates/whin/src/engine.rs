@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use whin_kernels::KvKind;
 
 use crate::cache::{CacheMode, Sources, Verify};
+use crate::chat::Phase;
 use crate::device::Device;
 use crate::fit::Window;
 use crate::launch::{self, Launched, Prepared};
@@ -16,8 +17,9 @@ use crate::model::weights::Origin;
 use crate::opened::Checkpoint;
 use crate::request::{Canceller, Event, Generation, Prompt, Request, Score, validate_ids, worker_is_gone};
 use crate::sample::Sampler;
-use crate::sequence::{Generate, Goal, Job, TextOut};
+use crate::sequence::{Generate, Goal, Job};
 use crate::stop::StopStrings;
+use crate::text_out::TextOut;
 use crate::tokenizer::TextStream;
 use crate::{Error, ErrorKind, Result};
 
@@ -191,16 +193,8 @@ impl Engine {
     /// any work; those of the tokenizer where it is needed.
     pub fn generate(&self, request: &Request) -> Result<Generation> {
         request.validate(self.checkpoint.spec().vocab)?;
-        let stops = StopStrings::new(request.stop.clone())?;
-        let wants_text = request.detokenize || !request.stop.is_empty();
-        let prompt = self.tokens(&request.prompt)?;
+        let (prompt, start) = self.tokens(&request.prompt)?;
         let max_new_tokens = self.budget(prompt.len(), request)?;
-        let tokenizer = if wants_text { Some(self.checkpoint.tokenizer()?) } else { None };
-        let text = tokenizer.map(|tokenizer| TextOut {
-            stream: TextStream::new(tokenizer, true),
-            stops,
-            names: request.stop.clone(),
-        });
         let seed = request.sampling.seed.unwrap_or_else(random_seed);
         let eos = if request.ignore_eos { Arc::from([]) } else { self.checkpoint.end_tokens() };
         let generate = Generate {
@@ -208,10 +202,26 @@ impl Engine {
             max_new_tokens,
             eos,
             logprobs: request.logprobs,
-            text,
+            text: self.text_out(request, start)?,
         };
         let (events, canceller) = self.submit(prompt.clone(), Goal::Generate(Box::new(generate)))?;
         Ok(Generation::new(events, canceller, prompt, seed, request))
+    }
+
+    /// How the tokens of an answer become text, where that is wanted.
+    fn text_out(&self, request: &Request, start: Phase) -> Result<Option<TextOut>> {
+        let stops = StopStrings::new(request.stop.clone())?;
+        let plain = |shown: &[u32]| -> Result<TextOut> {
+            let stream = TextStream::new(self.checkpoint.tokenizer()?, true).showing(shown);
+            Ok(TextOut::new(stream, stops, request.stop.clone()))
+        };
+        if let Prompt::Chat(chat) = &request.prompt {
+            let format = self.checkpoint.chat_format()?;
+            let router = format.router(chat, start);
+            return Ok(Some(plain(format.shown())?.routed(router, !chat.parallel_tool_calls)));
+        }
+        let wants_text = request.detokenize || !request.stop.is_empty();
+        if wants_text { plain(&[]).map(Some) } else { Ok(None) }
     }
 
     /// The log-probability of each token of a text.
@@ -219,7 +229,7 @@ impl Engine {
     /// # Errors
     /// As [`Self::generate`].
     pub fn score(&self, prompt: &Prompt) -> Result<Score> {
-        let token_ids = self.tokens(prompt)?;
+        let (token_ids, _) = self.tokens(prompt)?;
         if token_ids.len() > self.window() {
             return Err(self.too_long(&format!("the text has {} tokens", token_ids.len())));
         }
@@ -243,17 +253,21 @@ impl Engine {
         Ok((receiver, canceller))
     }
 
-    fn tokens(&self, prompt: &Prompt) -> Result<Vec<u32>> {
+    /// The tokens of a prompt, and in which phase they leave an answer to messages.
+    fn tokens(&self, prompt: &Prompt) -> Result<(Vec<u32>, Phase)> {
         let vocab = self.checkpoint.spec().vocab;
         prompt.validate(vocab)?;
-        let text = match prompt {
-            Prompt::Ids(ids) => return Ok(ids.clone()),
-            Prompt::Text(text) => text,
+        let (ids, start) = match prompt {
+            Prompt::Ids(ids) => return Ok((ids.clone(), Phase::Content)),
+            Prompt::Text(text) => (self.checkpoint.tokenizer()?.encode(text)?, Phase::Content),
+            Prompt::Chat(chat) => {
+                let prompt = self.checkpoint.chat_prompt(chat)?;
+                (prompt.token_ids, prompt.start)
+            }
         };
-        let ids = self.checkpoint.tokenizer()?.encode(text)?;
         // A tokenizer may know more tokens than the model, and may make none of a text.
         validate_ids(&ids, vocab)?;
-        Ok(ids)
+        Ok((ids, start))
     }
 
     /// How many tokens may be generated.

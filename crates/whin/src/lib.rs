@@ -11,18 +11,22 @@
 //! ```
 //!
 //! The modules stand in the order in which a token passes through them: [`Engine::generate`] takes a [`Request`],
-//! [`tokenizer`] turns its text into tokens, the scheduler cuts them into steps, the worker runs each step through
+//! [`chat`] renders its
+//! messages, [`tokenizer`] turns its text into tokens, the scheduler cuts them into steps, the worker runs each step through
 //! the model, [`sample`] chooses the next token, [`tokenizer`] turns it back into text and [`stop`] decides whether
 //! that was the end. [`Checkpoint`] and the [`checkpoint`] and [`model`] modules are what has happened before: from
 //! files to weights.
 
 mod engine;
 mod request;
+
+pub mod chat;
 pub mod tokenizer;
 
 mod blocks;
 mod scheduler;
 mod sequence;
+mod text_out;
 mod worker;
 
 pub mod constrain;
@@ -48,6 +52,7 @@ mod fit;
 pub mod memory;
 
 pub use cache::{CacheMode, Verify};
+pub use chat::{Answer, Chat, ChatPrompt, Conversation, Delta, Encoding, ToolCall, ToolChoice};
 pub use checkpoint::Download;
 pub use device::{Device, DeviceInfo, available_threads, devices, instruction_sets, peak_flops};
 pub use engine::{Engine, Options};

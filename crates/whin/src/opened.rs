@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::Result;
+use crate::chat::{Chat, ChatFormat, ChatPrompt};
 use crate::checkpoint::safetensors::INDEX;
 use crate::checkpoint::seen::Seen;
 use crate::checkpoint::source::SMALL;
@@ -26,6 +27,7 @@ struct Parts {
     spec: Spec,
     end_tokens: Arc<[u32]>,
     tokenizer: OnceLock<Tokenizer>,
+    chat: OnceLock<ChatFormat>,
     loading: Mutex<()>,
 }
 
@@ -60,8 +62,8 @@ impl Checkpoint {
         let spec = config::read(&config)?;
         refuse_beside(&source)?;
         let end_tokens = end_tokens(&source, &spec)?.into();
-        let parts =
-            Parts { source, seen, spec, end_tokens, tokenizer: OnceLock::new(), loading: Mutex::new(()) };
+        let (tokenizer, chat, loading) = (OnceLock::new(), OnceLock::new(), Mutex::new(()));
+        let parts = Parts { source, seen, spec, end_tokens, tokenizer, chat, loading };
         Ok(Self(Arc::new(parts)))
     }
 
@@ -123,6 +125,29 @@ impl Checkpoint {
         let bytes = bytes.ok_or_else(|| missing(&parts.source, "tokenizer.json"))?;
         let tokenizer = Tokenizer::from_bytes(&bytes, &parts.source.describe("tokenizer.json"))?;
         Ok(parts.tokenizer.get_or_init(|| tokenizer))
+    }
+
+    /// How messages become prompts and answers become messages, read when it is first asked for.
+    ///
+    /// # Errors
+    /// [`UnsupportedChatTemplate`](ErrorKind::UnsupportedChatTemplate) where there is no template or it cannot be read,
+    /// or as [`Self::tokenizer`].
+    pub(crate) fn chat_format(&self) -> Result<&ChatFormat> {
+        if let Some(format) = self.0.chat.get() {
+            return Ok(format);
+        }
+        let format = ChatFormat::read(&self.0.source, self.tokenizer()?)?;
+        Ok(self.0.chat.get_or_init(|| format))
+    }
+
+    /// The prompt that its template makes of messages: the text, and its tokens.
+    ///
+    /// # Errors
+    /// [`UnsupportedChatTemplate`](ErrorKind::UnsupportedChatTemplate) where there is no template, or it cannot be
+    /// rendered or refuses the messages; [`InvalidArguments`](ErrorKind::InvalidArguments) for messages that are none;
+    /// or as [`Self::tokenizer`].
+    pub fn chat_prompt(&self, chat: &Chat) -> Result<ChatPrompt> {
+        self.chat_format()?.prompt(chat, self.tokenizer()?)
     }
 
     /// The tokens after which a text ends: those of `generation_config.json`, `config.json` and

@@ -5,17 +5,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
+use crate::chat::{Answer, Chat, Delta};
 use crate::sample::{Logprobs, Sampling};
 use crate::stop::StopStrings;
 use crate::{Error, ErrorKind, Result};
 
 /// What a text begins with.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Prompt {
     /// A text, tokenized as it stands. Special strings in it map to their own tokens.
     Text(String),
     /// Tokens. The tokenizer is not loaded for them.
     Ids(Vec<u32>),
+    /// Messages, which the checkpoint's template turns into a text. Control tokens in what users and tools wrote are
+    /// ordinary text, unless [`Chat::encoding`] says otherwise.
+    Chat(Box<Chat>),
 }
 
 impl Prompt {
@@ -28,6 +32,7 @@ impl Prompt {
             Self::Text(text) if text.is_empty() => Err(empty()),
             Self::Text(_) => Ok(()),
             Self::Ids(ids) => validate_ids(ids, vocab),
+            Self::Chat(chat) => chat.validate(),
         }
     }
 }
@@ -60,13 +65,14 @@ pub struct Request {
     pub max_ctx: Option<usize>,
     /// How tokens are chosen.
     pub sampling: Sampling,
-    /// Generation ends before the first of these texts. They need the tokenizer, and so does `detokenize`.
+    /// Generation ends before the first of these texts. They need the tokenizer, and so does `detokenize`. In an answer to
+    /// messages they count in its content, not in reasoning or calls.
     pub stop: Vec<String>,
     /// Goes on after tokens that end a text.
     pub ignore_eos: bool,
     /// Reports the log-probability of each token, and of this many of the likeliest at its place.
     pub logprobs: Option<usize>,
-    /// Whether the result holds text: by default for a text prompt, and not for tokens.
+    /// Whether the result holds text: by default for a text prompt, and not for tokens. Answers to messages always do.
     pub detokenize: bool,
 }
 
@@ -106,6 +112,11 @@ impl Request {
         Self::new(Prompt::Text(text.into()), true)
     }
 
+    /// Asks for the greedy answer to messages.
+    pub fn chat(chat: Chat) -> Self {
+        Self::new(Prompt::Chat(Box::new(chat)), true)
+    }
+
     /// Asks for the greedy continuation of tokens, in tokens.
     pub fn ids(ids: impl Into<Vec<u32>>) -> Self {
         Self::new(Prompt::Ids(ids.into()), false)
@@ -117,8 +128,11 @@ impl Request {
 pub struct Token {
     /// Its id.
     pub id: u32,
-    /// The text that is certain now; empty while a character or a possible stop string is incomplete.
+    /// The text that is certain now; empty while a character or a possible stop string is incomplete. In an answer to
+    /// messages, its content.
     pub text: String,
+    /// What is certain now of an answer to messages; empty for other prompts.
+    pub deltas: Vec<Delta>,
     /// Its log-probability, where the request asks for it.
     pub logprobs: Option<Logprobs>,
     /// When the model chose it, which may be well before the caller hears of it.
@@ -126,15 +140,16 @@ pub struct Token {
 }
 
 /// Why a completion ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FinishReason {
     /// The model chose a token that ends a text.
     Eos,
-    /// A stop string stood in the text.
+    /// A stop string stood in the text, or the one tool call that was wanted was complete.
     Stop,
     /// `max_new_tokens`, or the end of the window.
     Length,
     /// The caller gave up.
+    #[default]
     Cancelled,
 }
 
@@ -157,8 +172,13 @@ pub struct Completion {
     pub token_ids: Vec<u32>,
     /// How many of `token_ids` are the prompt.
     pub n_prompt: usize,
-    /// The generated text, where the request asks for text.
+    /// The generated text, where the request asks for text; for messages as the model wrote it, reasoning and markup
+    /// included.
     pub generated_text: Option<String>,
+    /// The same, taken apart, for messages.
+    pub answer: Option<Answer>,
+    /// How many of the generated tokens are reasoning, its marks included.
+    pub n_reasoning: usize,
     /// Why it ended.
     pub finish_reason: FinishReason,
     /// The stop string that ended it.
@@ -220,9 +240,13 @@ pub(crate) enum Event {
 }
 
 /// How a sequence ended.
+#[derive(Default)]
 pub(crate) struct End {
     pub reason: FinishReason,
     pub stop: Option<String>,
+    /// Everything that the model wrote, for messages.
+    pub raw: Option<String>,
+    pub n_reasoning: usize,
     pub prefill_seconds: f64,
     pub decode_seconds: f64,
 }
@@ -258,10 +282,13 @@ impl Generation {
         seed: u64,
         request: &Request,
     ) -> Self {
+        let is_chat = matches!(request.prompt, Prompt::Chat(_));
         let completion = Completion {
             n_prompt: prompt.len(),
             token_ids: prompt,
-            generated_text: request.detokenize.then(String::new),
+            generated_text: (request.detokenize && !is_chat).then(String::new),
+            answer: is_chat.then(Answer::default),
+            n_reasoning: 0,
             finish_reason: FinishReason::Cancelled,
             stop: None,
             seed,
@@ -294,6 +321,9 @@ impl Generation {
         if let Some(text) = &mut self.completion.generated_text {
             text.push_str(&token.text);
         }
+        if let Some(answer) = &mut self.completion.answer {
+            token.deltas.iter().for_each(|delta| answer.push(delta));
+        }
         if let (Some(all), Some(logprobs)) = (&mut self.completion.logprobs, &token.logprobs) {
             all.push(logprobs.clone());
         }
@@ -319,6 +349,10 @@ impl Iterator for Generation {
             Event::Done(end) => {
                 self.completion.finish_reason = end.reason;
                 self.completion.stop = end.stop;
+                self.completion.n_reasoning = end.n_reasoning;
+                if end.raw.is_some() {
+                    self.completion.generated_text = end.raw;
+                }
                 self.completion.prefill_seconds = end.prefill_seconds;
                 self.completion.decode_seconds = end.decode_seconds;
                 None

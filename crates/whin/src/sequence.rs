@@ -8,8 +8,7 @@ use whin_kernels::BLOCK;
 
 use crate::request::{Canceller, End, Event, FinishReason, Token};
 use crate::sample::{Logprobs, Sampler, logprobs};
-use crate::stop::StopStrings;
-use crate::tokenizer::TextStream;
+use crate::text_out::{Piece, TextOut};
 use crate::{Error, ErrorKind, Result};
 
 /// A request as the worker receives it: checked, and reduced to tokens.
@@ -37,14 +36,6 @@ pub(crate) struct Generate {
     pub eos: Arc<[u32]>,
     pub logprobs: Option<usize>,
     pub text: Option<TextOut>,
-}
-
-/// From tokens to text, cut at stop strings.
-pub(crate) struct TextOut {
-    pub stream: TextStream,
-    pub stops: StopStrings,
-    /// The same texts, to name the one that hit.
-    pub names: Vec<String>,
 }
 
 /// One request in work.
@@ -84,8 +75,7 @@ impl Sequence {
 
     /// Tells the caller of a request that never began that it was cancelled.
     pub fn end_unstarted(job: &Job) {
-        let end =
-            End { reason: FinishReason::Cancelled, stop: None, prefill_seconds: 0.0, decode_seconds: 0.0 };
+        let end = End { reason: FinishReason::Cancelled, ..End::default() };
         // The receiver may have gone; then nobody wants to know.
         let _ = job.events.send(Event::Done(end));
     }
@@ -162,29 +152,22 @@ impl Sequence {
         self.tokens.push(id);
         let count = self.tokens.len() - self.n_prompt;
         let Goal::Generate(generate) = &mut self.goal else { return true };
-        let (mut text, mut hit) = (String::new(), None);
-        let mut end = None;
-        if generate.eos.contains(&id) {
-            end = Some(FinishReason::Eos);
-        } else if let Some(out) = &mut generate.text {
-            (text, hit) = out.stops.push(&out.stream.push(id));
-        }
-        if hit.is_none() && (end.is_some() || count >= generate.max_new_tokens) {
-            end.get_or_insert(FinishReason::Length);
-            if let Some(out) = &mut generate.text {
-                let (rest, late_hit) = out.stops.push(&out.stream.finish());
-                text += &rest;
-                hit = late_hit;
-                if hit.is_none() {
-                    text += &out.stops.finish();
-                }
-            }
-        }
-        let stop = hit.and_then(|hit| generate.text.as_ref().map(|out| out.names[hit].clone()));
-        let end = if hit.is_some() { Some(FinishReason::Stop) } else { end };
-        let heard = self.events.send(Event::Token(Token { id, text, logprobs, at: now })).is_ok();
+        let is_eos = generate.eos.contains(&id);
+        let is_last = is_eos || count >= generate.max_new_tokens;
+        let piece = match &mut generate.text {
+            Some(out) => out.push((!is_eos).then_some(id), is_last),
+            None => Piece::default(),
+        };
+        let end = match () {
+            () if piece.stop.is_some() || piece.is_over => Some(FinishReason::Stop),
+            () if is_eos => Some(FinishReason::Eos),
+            () if is_last => Some(FinishReason::Length),
+            () => None,
+        };
+        let token = Token { id, text: piece.text, deltas: piece.deltas, logprobs, at: now };
+        let heard = self.events.send(Event::Token(token)).is_ok();
         if let Some(reason) = end {
-            self.end(reason, stop);
+            self.end(reason, piece.stop);
         }
         end.is_some() || !heard
     }
@@ -206,9 +189,16 @@ impl Sequence {
             _ => 0.0,
         };
         let Clock { started, first_token, last_token } = self.clock;
+        let text = match &self.goal {
+            Goal::Generate(generate) => generate.text.as_ref(),
+            Goal::Score(_) => None,
+        };
+        let (raw, n_reasoning) = text.map_or((None, 0), TextOut::raw);
         let end = End {
             reason,
             stop,
+            raw,
+            n_reasoning,
             prefill_seconds: seconds(started, first_token),
             decode_seconds: seconds(first_token, last_token),
         };

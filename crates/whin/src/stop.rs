@@ -68,8 +68,9 @@ impl StopStrings {
         (self.held.drain(..release).collect(), None)
     }
 
-    /// The text that was held back, when no more comes; empty after a hit.
+    /// The text that was held back, when no more comes, or when what comes does not belong to it; empty after a hit.
     pub fn finish(&mut self) -> String {
+        self.stops.iter_mut().for_each(|stop| stop.matched = 0);
         std::mem::take(&mut self.held)
     }
 }

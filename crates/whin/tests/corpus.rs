@@ -101,6 +101,16 @@ fn end_tokens() {
 }
 
 #[test]
+fn chat_templates() {
+    replay("template");
+}
+
+#[test]
+fn answers() {
+    replay("answer");
+}
+
+#[test]
 fn load_caches() {
     replay("cache");
 }
@@ -114,11 +124,26 @@ fn tokenizers() {
 #[test]
 fn sound_inputs_are_accepted() {
     for (name, seeds) in [
+        (
+            "answer",
+            &[
+                "hermes",
+                "coder",
+                "llama",
+                "mistral",
+                "mistral-args",
+                "pythonic",
+                "deepseek",
+                "deepseek-v31",
+                "harmony",
+            ][..],
+        ),
         ("cache", &["sound"][..]),
         ("config", &["base", "largest", "llama3", "longrope", "nested-ropes", "windows", "yarn", "fp8"]),
         ("generation", &["ids", "listed", "looked-up"]),
         ("header", &["tiny", "tiny-f32-bare", "tiny-blocks", "tiny-rows", "tiny-one", "tiny-head"]),
         ("index", &["sound", "one-file"]),
+        ("template", &["chatml", "every-part", "qwen-like", "loops"]),
         ("tokenizer", &["bert", "bpe-decoder", "llama", "qwen", "t5", "words"]),
     ] {
         let (_, target) = *targets::TARGETS.iter().find(|(known, _)| *known == name).unwrap();

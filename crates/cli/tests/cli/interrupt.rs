@@ -2,7 +2,7 @@
 
 #![cfg(unix)]
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -83,5 +83,38 @@ fn a_press_during_the_load_leaves_no_answer() {
         assert!(started.elapsed() < Duration::from_secs(2));
         // Before the handler is in place, the signal itself ends the program.
         assert!(outcome.code.is_none_or(|code| code == 130), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_press_stops_an_answer_and_not_the_conversation() {
+    // Without tokens that end an answer.
+    let endless = ["chat", "--logit-bias=6137=-100", "--logit-bias=6135=-100", "--threads", "1"];
+    let mut child = command(endless).stdin(Stdio::piped()).spawn().unwrap();
+    let mut lines = child.stdin.take().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let mut notes = BufReader::new(child.stderr.take().unwrap()).lines();
+    for _ in 0..2 {
+        lines.write_all(b"Tell me a story.\n").unwrap();
+        stdout.read_exact(&mut [0; 20]).unwrap();
+        press(&child);
+        assert!(notes.any(|note| note.unwrap() == "[stopped]"));
+        // What is left of the answer is in the pipe by now.
+        lines.write_all(b"/system\n").unwrap();
+        assert!(notes.any(|note| note.unwrap() == "[no system message]"));
+        read_what_is_there(&mut stdout);
+    }
+    lines.write_all(b"/exit\n").unwrap();
+    assert_eq!(finish(child).code, Some(0));
+}
+
+/// Empties a pipe that ends with the end of a line.
+fn read_what_is_there(pipe: &mut impl Read) {
+    let mut bytes = [0; 1 << 16];
+    loop {
+        let count = pipe.read(&mut bytes).unwrap();
+        if count < bytes.len() {
+            return assert_eq!(bytes[count - 1], b'\n');
+        }
     }
 }

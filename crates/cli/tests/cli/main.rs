@@ -4,6 +4,7 @@
 
 mod bench;
 mod cache;
+mod chat;
 mod checkpoints;
 mod failures;
 mod hub;

@@ -6,6 +6,7 @@
 
 mod bpe;
 mod cost;
+mod guarded_text;
 mod outline;
 mod pieces;
 mod stream;
@@ -98,7 +99,12 @@ impl Tokenizer {
     /// `invalid_checkpoint` if the vocabulary has no way to spell the text; `invalid_arguments` if a pattern
     /// of the file gives up on it, as on millions of blanks in a row.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        let encoding = guarded(|| self.shared.inner.encode_fast(text, false)).map_err(|why| {
+        self.guarded(text, || Ok(self.shared.inner.encode_fast(text, false)?.get_ids().to_vec()))
+    }
+
+    /// Runs code of the `tokenizers` crate on `text`, and says what is wrong where it fails.
+    fn guarded<T>(&self, text: &str, work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T> {
+        guarded(work).map_err(|why| {
             let why = shortened(why, LONGEST_REASON);
             let origin = &self.shared.origin;
             // A search that takes too many attempts panics with the name of the limit.
@@ -113,8 +119,7 @@ impl Tokenizer {
                 );
             }
             Error::new(ErrorKind::InvalidCheckpoint, format!("{origin}: cannot tokenize this text: {why}"))
-        })?;
-        Ok(encoding.get_ids().to_vec())
+        })
     }
 
     /// The text of `ids`. Ids without a token count for nothing; bytes that form no character become
@@ -161,6 +166,12 @@ impl Tokenizer {
     /// text. Added tokens need not be special: Qwen3's `<think>` is not.
     pub fn is_special(&self, id: u32) -> bool {
         self.shared.special.get(id as usize).copied().unwrap_or(false)
+    }
+
+    /// The tokens that are no part of the model proper, such as `<|im_end|>`: ids and texts, in no order.
+    pub(crate) fn added_tokens(&self) -> impl Iterator<Item = (u32, String)> {
+        let added = self.shared.inner.get_added_tokens_decoder();
+        added.into_iter().map(|(id, token)| (id, token.content))
     }
 
     /// The id of the token that is spelt `token` in the vocabulary file.

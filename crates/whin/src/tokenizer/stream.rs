@@ -11,8 +11,9 @@ const MAX_WINDOW: usize = 32;
 pub struct TextStream {
     tokenizer: Tokenizer,
     skip_special: bool,
-    opened: bool, // whether a token has been seen
-    strip: usize, // how many characters may still be stripped from the text's start
+    shown: Vec<u32>, // special tokens that are not skipped
+    opened: bool,    // whether a token has been seen
+    strip: usize,    // how many characters may still be stripped from the text's start
     partial: PartialChar,
     window: Window,
 }
@@ -27,6 +28,7 @@ impl TextStream {
         Self {
             tokenizer: tokenizer.clone(),
             skip_special,
+            shown: Vec::new(),
             opened: false,
             strip,
             partial: PartialChar::default(),
@@ -34,10 +36,16 @@ impl TextStream {
         }
     }
 
+    /// The same stream, in which these special tokens are text like others.
+    pub fn showing(mut self, ids: &[u32]) -> Self {
+        self.shown = ids.to_vec();
+        self
+    }
+
     /// The text that is certain once `id` has come: often one word, empty for special tokens and inside
     /// a character. Bytes that can no longer become a character are U+FFFD at once.
     pub fn push(&mut self, id: u32) -> String {
-        if self.skip_special && self.tokenizer.is_special(id) {
+        if self.skip_special && self.tokenizer.is_special(id) && !self.shown.contains(&id) {
             return String::new();
         }
         match self.tokenizer.pieces() {

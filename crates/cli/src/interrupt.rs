@@ -1,0 +1,49 @@
+//! Ctrl-C, which ends an answer with the text so far.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use whin::Canceller;
+
+/// Watches for Ctrl-C from its making on.
+pub struct Interrupt(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// The answer under way.
+    answer: Option<Canceller>,
+    came: bool,
+}
+
+impl Interrupt {
+    /// Only one can be made in a process. While no answer is under way, and where the user insists, Ctrl-C ends the
+    /// process.
+    pub fn watch() -> Result<Self> {
+        let state = Arc::<Mutex<State>>::default();
+        let watched = Arc::clone(&state);
+        let handler = move || {
+            let mut state = lock(&watched);
+            let again = std::mem::replace(&mut state.came, true);
+            match &state.answer {
+                Some(canceller) if !again => canceller.cancel(),
+                _ => std::process::exit(130),
+            }
+        };
+        ctrlc::set_handler(handler).context("cannot watch for Ctrl-C")?;
+        Ok(Self(state))
+    }
+
+    /// From now on Ctrl-C ends this answer; a second one, the process.
+    pub fn cancels(&self, canceller: Canceller) {
+        *lock(&self.0) = State { answer: Some(canceller), came: false };
+    }
+
+    /// Whether it came; where it did, that is forgotten, and so is the answer.
+    pub fn take(&self) -> bool {
+        std::mem::take(&mut *lock(&self.0)).came
+    }
+}
+
+fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

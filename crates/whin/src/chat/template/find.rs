@@ -1,0 +1,150 @@
+//! The files in which a checkpoint may keep its chat template, and the special tokens that templates name. Knows nothing
+//! of Jinja.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::{MAX_SOURCE, unsupported};
+use crate::checkpoint::Source;
+use crate::checkpoint::source::read_short;
+use crate::{Error, ErrorKind, Result};
+
+/// The longest of those files, in bytes: some list thousands of tokens.
+const MAX_FILE: usize = 64 << 20;
+
+/// Templates and where each is from, by name.
+pub(super) type Found = BTreeMap<String, (String, String)>;
+
+const JINJA: &str = "chat_template.jinja";
+const CONFIG: &str = "tokenizer_config.json";
+const LEGACY: &str = "chat_template.json";
+const SPECIAL: &str = "special_tokens_map.json";
+const TOOL_USE: &str = "additional_chat_templates/tool_use.jinja";
+
+/// The special tokens that every tokenizer may name.
+const NAMES: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+/// The chat templates of a checkpoint, from the first place that has any.
+pub(super) fn templates(source: &Source) -> Result<Option<Found>> {
+    let mut found = Found::new();
+    if let Some(bytes) = read(source, JINJA, MAX_SOURCE)? {
+        let text = std::str::from_utf8(&bytes);
+        let text = text.map_err(|_| unsupported(format!("{} is not in UTF-8", source.describe(JINJA))))?;
+        found.insert("default".to_owned(), (text.to_owned(), source.describe(JINJA)));
+    }
+    if let Source::Folder(folder) = source
+        && let Some(text) = additional(&folder.join(TOOL_USE))?
+    {
+        found.insert("tool_use".to_owned(), (text, folder.join(TOOL_USE).display().to_string()));
+    }
+    for name in [CONFIG, LEGACY] {
+        if !found.is_empty() {
+            break;
+        }
+        let template = object(source, name)?.and_then(|mut object| object.remove("chat_template"));
+        if let Some(template) = template {
+            named(&mut found, &template, &source.describe(name))?;
+        }
+    }
+    Ok((!found.is_empty()).then_some(found))
+}
+
+/// Enters one template, or a list of named ones.
+fn named(found: &mut Found, template: &Value, place: &str) -> Result<()> {
+    match template {
+        Value::Null => {}
+        Value::String(text) => {
+            found.insert("default".to_owned(), (text.clone(), place.to_owned()));
+        }
+        Value::Array(list) => {
+            for entry in list {
+                let [Some(name), Some(text)] =
+                    ["name", "template"].map(|key| entry.get(key).and_then(Value::as_str))
+                else {
+                    return Err(unsupported(format!(
+                        "{place}: an entry of chat_template has no name or no template that is a text"
+                    )));
+                };
+                found.insert(name.to_owned(), (text.to_owned(), format!("{place} ({name})")));
+            }
+        }
+        _ => {
+            return Err(unsupported(format!(
+                "{place}: chat_template is neither a text nor a list of named ones"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn additional(path: &Path) -> Result<Option<String>> {
+    let failed = |kind, what: String| Err(Error::new(kind, format!("{}: {what}", path.display())));
+    match read_short(path, MAX_SOURCE as u64) {
+        Ok(bytes) => match String::from_utf8(bytes) {
+            Ok(text) => Ok(Some(text)),
+            Err(_) => failed(ErrorKind::UnsupportedChatTemplate, "it is not in UTF-8".to_owned()),
+        },
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Ok(None),
+            io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
+                failed(ErrorKind::UnsupportedChatTemplate, error.to_string())
+            }
+            _ => failed(ErrorKind::Io, format!("it cannot be read: {error}")),
+        },
+    }
+}
+
+/// The special tokens for the template's eyes, as transformers gives them: those of `tokenizer_config.json`, and where that
+/// lists no added tokens, those of `special_tokens_map.json` before them.
+pub(super) fn special_tokens(source: &Source) -> Result<Map<String, Value>> {
+    let config = object(source, CONFIG)?.unwrap_or_default();
+    let mut tokens = Map::new();
+    let mut enter = |object: &Map<String, Value>| {
+        for (name, value) in object {
+            let is_named = NAMES.contains(&&**name) || name.ends_with("_token");
+            if let Some(text) = text_of(value).filter(|_| is_named) {
+                tokens.insert(name.clone(), text.into());
+            }
+        }
+    };
+    for key in ["extra_special_tokens", "model_specific_special_tokens"] {
+        config.get(key).and_then(Value::as_object).into_iter().for_each(&mut enter);
+    }
+    enter(&config);
+    if !config.contains_key("added_tokens_decoder")
+        && let Some(special) = object(source, SPECIAL)?
+    {
+        enter(&special);
+    }
+    Ok(tokens)
+}
+
+/// A token is written as its text, or as an object with its content.
+fn text_of(token: &Value) -> Option<&str> {
+    token.as_str().or_else(|| token.get("content").and_then(Value::as_str))
+}
+
+fn read(source: &Source, name: &str, most: usize) -> Result<Option<whin_kernels::bytes::Bytes>> {
+    let bytes = source.read(name)?;
+    match &bytes {
+        Some(bytes) if bytes.len() > most => {
+            let (place, size) = (source.describe(name), bytes.len());
+            Err(unsupported(format!("{place} has {size} bytes, more than the {most} that are allowed")))
+        }
+        _ => Ok(bytes),
+    }
+}
+
+/// The JSON object in a file; none where there is no such file.
+fn object(source: &Source, name: &str) -> Result<Option<Map<String, Value>>> {
+    let Some(bytes) = read(source, name, MAX_FILE)? else { return Ok(None) };
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| {
+        let error = crate::error::shortened(error.to_string(), 200);
+        let message = format!("{} is broken: {error}; download it again", source.describe(name));
+        Error::new(ErrorKind::InvalidCheckpoint, message)
+    })
+}

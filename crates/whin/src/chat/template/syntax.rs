@@ -1,0 +1,104 @@
+//! What the template engine reads otherwise than Jinja, rewritten.
+
+/// Replaces `{% generation %}`, which transformers adds to Jinja, by `{% with %}`, and its end likewise: both only open a
+/// scope. Keeps the line end behind `{% raw %}`, which Jinja does not take away. Text, comments and strings stay as they
+/// are.
+pub(super) fn for_the_engine(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(at) = rest.find('{') {
+        let (before, tag) = rest.split_at(at);
+        out.push_str(before);
+        let end = match tag.as_bytes().get(1) {
+            Some(b'#') => tag.find("#}").map_or(tag.len(), |end| end + 2),
+            Some(b'{') => end_of_tag(tag, "}}"),
+            Some(b'%') if word(tag) == "raw" => end_of_raw(tag),
+            Some(b'%') => end_of_tag(tag, "%}"),
+            _ => 1,
+        };
+        let (tag, behind) = tag.split_at(end);
+        match word(tag) {
+            "generation" => out.push_str(&tag.replacen("generation", "with", 1)),
+            "raw" => out.push_str(&with_line_end(tag)),
+            "endgeneration" => out.push_str(&tag.replacen("endgeneration", "endwith", 1)),
+            _ => out.push_str(tag),
+        }
+        rest = behind;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The first word of a block tag.
+fn word(tag: &str) -> &str {
+    let Some(inside) = tag.strip_prefix("{%") else { return "" };
+    let inside = inside.strip_prefix(['-', '+']).unwrap_or(inside).trim_start();
+    let end = inside.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(inside.len());
+    &inside[..end]
+}
+
+/// Where a tag ends whose strings may hold the closing mark.
+fn end_of_tag(tag: &str, mark: &str) -> usize {
+    let bytes = tag.as_bytes();
+    let mut at = 2;
+    let mut quote = None;
+    while at < bytes.len() {
+        match (quote, bytes[at]) {
+            (Some(_), b'\\') => at += 1,
+            (Some(open), byte) if byte == open => quote = None,
+            (Some(_), _) => {}
+            (None, byte @ (b'"' | b'\'')) => quote = Some(byte),
+            (None, _) if bytes[at..].starts_with(mark.as_bytes()) => return at + 2,
+            (None, _) => {}
+        }
+        at += 1;
+    }
+    bytes.len()
+}
+
+fn end_of_raw(tag: &str) -> usize {
+    let mut at = 2;
+    while let Some(next) = tag[at..].find("{%") {
+        at += next;
+        if word(&tag[at..]) == "endraw" {
+            return at + end_of_tag(&tag[at..], "%}");
+        }
+        at += 2;
+    }
+    tag.len()
+}
+
+/// A raw block whose first line end is there twice, since the engine takes one away.
+fn with_line_end(tag: &str) -> String {
+    let (start, inside) = tag.split_at(end_of_tag(tag, "%}"));
+    let doubled = if inside.starts_with('\n') && !start.ends_with("-%}") { "\n" } else { "" };
+    format!("{start}{doubled}{inside}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::for_the_engine;
+
+    #[test]
+    fn only_the_tag_itself_is_rewritten() {
+        for (source, rewritten) in [
+            ("a{% generation %}b{%- endgeneration -%}c", "a{% with %}b{%- endwith -%}c"),
+            ("{% generation %", "{% with %"),
+            (
+                "{{ '{% generation %}' }}{# {% generation %} #}",
+                "{{ '{% generation %}' }}{# {% generation %} #}",
+            ),
+            (
+                "{% raw %}{% generation %}{% endraw %}{%generation%}",
+                "{% raw %}{% generation %}{% endraw %}{%with%}",
+            ),
+            ("{% set generation = 1 %}{{ generation }}", "{% set generation = 1 %}{{ generation }}"),
+            ("{% if '%}' == \"\\\"%}\" %}{", "{% if '%}' == \"\\\"%}\" %}{"),
+            ("{% raw %}\na{% endraw %}", "{% raw %}\n\na{% endraw %}"),
+            ("{% raw -%}\na{% endraw %}", "{% raw -%}\na{% endraw %}"),
+            ("generation { %é{", "generation { %é{"),
+        ] {
+            assert_eq!(for_the_engine(source), rewritten);
+        }
+    }
+}

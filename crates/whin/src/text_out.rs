@@ -1,0 +1,143 @@
+//! From tokens to what the caller reads: text, taken apart where it answers messages, and cut at stop strings.
+
+use crate::chat::{Delta, Phase, Router};
+use crate::stop::StopStrings;
+use crate::tokenizer::TextStream;
+
+/// The text of one answer on its way.
+pub(crate) struct TextOut {
+    stream: TextStream,
+    stops: StopStrings,
+    /// The same texts, to name the one that hit.
+    names: Vec<String>,
+    messages: Option<Messages>,
+}
+
+/// What an answer to messages needs besides.
+struct Messages {
+    router: Router,
+    /// Whether the answer ends after its first tool call.
+    one_call: bool,
+    /// Everything that the model wrote.
+    raw: String,
+    n_reasoning: usize,
+}
+
+/// What one token added.
+#[derive(Default)]
+pub(crate) struct Piece {
+    /// The text, or the content of an answer to messages.
+    pub text: String,
+    /// The pieces of an answer to messages.
+    pub deltas: Vec<Delta>,
+    /// The stop string that ended the text.
+    pub stop: Option<String>,
+    /// Whether the text is over for another reason: a call was complete, and more are not wanted.
+    pub is_over: bool,
+}
+
+impl TextOut {
+    /// The text of an answer to a text or to tokens.
+    pub fn new(stream: TextStream, stops: StopStrings, names: Vec<String>) -> Self {
+        Self { stream, stops, names, messages: None }
+    }
+
+    /// The text of an answer to messages; `one_call` ends it after its first tool call.
+    pub fn routed(self, router: Router, one_call: bool) -> Self {
+        Self { messages: Some(Messages { router, one_call, raw: String::new(), n_reasoning: 0 }), ..self }
+    }
+
+    /// Takes in the next token: none where that is not part of the text, as the one that ends it. `is_last` says that no
+    /// other follows.
+    pub fn push(&mut self, id: Option<u32>, is_last: bool) -> Piece {
+        let mut text = id.map(|id| self.stream.push(id)).unwrap_or_default();
+        if is_last {
+            text += &self.stream.finish();
+        }
+        let Some(messages) = &mut self.messages else {
+            let mut piece = Piece::default();
+            self.cut(&text, is_last, &mut piece.text, &mut piece.stop);
+            return piece;
+        };
+        let before = messages.router.phase();
+        messages.raw += &text;
+        let mut deltas = messages.router.push(&text);
+        if is_last {
+            deltas.extend(messages.router.finish());
+        }
+        if [before, messages.router.phase()].contains(&Phase::Reasoning) {
+            messages.n_reasoning += 1;
+        }
+        let piece = self.cut_deltas(deltas, is_last);
+        if let (Some(stop), Some(messages)) = (&piece.stop, &mut self.messages)
+            && let Some(at) = messages.raw.rfind(stop)
+        {
+            messages.raw.truncate(at);
+        }
+        piece
+    }
+
+    /// Adds to `out` what may be shown of `text`.
+    fn cut(&mut self, text: &str, is_last: bool, out: &mut String, stop: &mut Option<String>) {
+        let (shown, hit) = self.stops.push(text);
+        *out += &shown;
+        match hit {
+            Some(hit) => *stop = Some(self.names[hit].clone()),
+            None if is_last => *out += &self.stops.finish(),
+            None => {}
+        }
+    }
+
+    /// Stop strings count in content alone, and do not reach across what stands between two pieces of it.
+    fn cut_deltas(&mut self, deltas: Vec<Delta>, is_last: bool) -> Piece {
+        let mut piece = Piece::default();
+        for delta in deltas {
+            let mut content = String::new();
+            match &delta {
+                Delta::Content(text) => self.cut(text, false, &mut content, &mut piece.stop),
+                Delta::Reasoning(_) | Delta::Call(_) => content = self.stops.finish(),
+            }
+            piece.add_content(content);
+            if !matches!(delta, Delta::Content(_)) {
+                piece.is_over = matches!(delta, Delta::Call(_)) && self.wants_one_call();
+                piece.deltas.push(delta);
+            }
+            if piece.stop.is_some() || piece.is_over {
+                return piece;
+            }
+        }
+        if is_last {
+            piece.add_content(self.stops.finish());
+        }
+        piece
+    }
+
+    fn wants_one_call(&self) -> bool {
+        self.messages.as_ref().is_some_and(|messages| messages.one_call)
+    }
+
+    /// Where an answer to messages stands.
+    pub fn phase(&self) -> Option<Phase> {
+        self.messages.as_ref().map(|messages| messages.router.phase())
+    }
+
+    /// What the model has written in answer to messages, and how many tokens of it are reasoning.
+    pub fn raw(&self) -> (Option<String>, usize) {
+        self.messages
+            .as_ref()
+            .map_or((None, 0), |messages| (Some(messages.raw.clone()), messages.n_reasoning))
+    }
+}
+
+impl Piece {
+    fn add_content(&mut self, text: String) {
+        if text.is_empty() {
+            return;
+        }
+        self.text += &text;
+        match self.deltas.last_mut() {
+            Some(Delta::Content(last)) => *last += &text,
+            _ => self.deltas.push(Delta::Content(text)),
+        }
+    }
+}
