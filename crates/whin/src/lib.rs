@@ -29,6 +29,7 @@ mod sequence;
 mod text_out;
 mod worker;
 
+pub mod constrain;
 pub mod sample;
 pub mod stop;
 

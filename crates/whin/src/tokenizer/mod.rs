@@ -140,6 +140,28 @@ impl Tokenizer {
         }
     }
 
+    /// Whether each token has bytes of its own, whatever stands beside it.
+    pub(crate) fn has_token_bytes(&self) -> bool {
+        matches!(self.shared.pieces, Pieces::PerToken(_))
+    }
+
+    /// Whether some tokens may have other bytes where they open a text.
+    pub(crate) fn opens_differently(&self) -> bool {
+        matches!(&self.shared.pieces, Pieces::PerToken(table) if table.opens_differently())
+    }
+
+    /// The bytes of `id` where it opens a text, as [`TextStream`] has it.
+    pub(crate) fn opening_bytes(&self, id: u32) -> Vec<u8> {
+        let Pieces::PerToken(table) = &self.shared.pieces else { return self.token_bytes(id) };
+        let spelt = self.id_to_token(id).unwrap_or_default();
+        let bytes = table.first_bytes(&spelt).unwrap_or_else(|| table.bytes(id).to_vec());
+        let Some((stripped, most)) = table.strip else { return bytes };
+        let width = stripped.len_utf8();
+        let is_stripped = |char: &&[u8]| *char == stripped.to_string().as_bytes();
+        let count = bytes.chunks(width).take(most).take_while(is_stripped).count();
+        bytes[count * width..].to_vec()
+    }
+
     /// Whether `id` is a special token: a marker such as `<|im_end|>`, which is no part of an answer's
     /// text. Added tokens need not be special: Qwen3's `<think>` is not.
     pub fn is_special(&self, id: u32) -> bool {

@@ -183,6 +183,11 @@ impl Table {
         Some(text.concat().into_bytes())
     }
 
+    /// Whether some tokens may have other bytes where they open a text.
+    pub(super) fn opens_differently(&self) -> bool {
+        !self.first.is_empty() || self.strip.is_some_and(|(_, most)| most > 0)
+    }
+
     /// Whether `id` has a token.
     pub(super) fn knows(&self, id: u32) -> bool {
         self.known.get(id as usize).copied().unwrap_or(false)
