@@ -288,6 +288,25 @@ fn the_others() {
 }
 
 #[test]
+fn gemma() {
+    table(
+        Syntax::Gemma4,
+        &[
+            (
+                "<|tool_call>call:f{a:<|\"|>x}, \"y\"<|\"|>,n:1.50,l:[1,<|\"|>é<|\"|>,{k:null}],o:{},t:true}<tool_call|>",
+                "",
+                &[r#"f {"a": "x}, \"y\"", "n": 1.50, "l": [1, "é", {"k": null}], "o": {}, "t": true}"#],
+            ),
+            (
+                "So.\n<|tool_call>call:f{ }<tool_call|><|tool_call>call:g{ a : b c , <|\"|>d<|\"|> : 2 }",
+                "So.",
+                &["f {}", r#"g {"a": "b c", "d": 2}"#],
+            ),
+        ],
+    );
+}
+
+#[test]
 fn templates_tell_the_syntax() {
     let none = |_: &str| false;
     let detect = |template: &str| Conventions::detect(template, &none).syntax;
@@ -305,6 +324,7 @@ fn templates_tell_the_syntax() {
         ("<|start|>assistant<|channel|>final<|message|>", Syntax::Harmony),
         ("<|tool_calls_section_begin|>", Syntax::KimiK2),
         ("<|tool_call|>", Syntax::Granite),
+        ("{{- '<|tool_call>call:' + name }}", Syntax::Gemma4),
         ("<seed:tool_call>\n<function=", Syntax::SeedOss),
         ("{% set begin = '<minimax:tool_call>' %}<invoke name=", Syntax::MiniMaxM2),
     ] {
