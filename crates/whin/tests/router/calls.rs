@@ -1,7 +1,7 @@
 //! Calls in every syntax, as models write them.
 
 use serde_json::{Value, json};
-use whin::chat::{Conventions, Phase, Router, Syntax, split_tool_calls};
+use whin::chat::{Conventions, Phase, ReasoningTags, Router, Syntax, split_tool_calls};
 
 use super::{expect, parts};
 
@@ -331,6 +331,9 @@ fn templates_tell_the_syntax() {
         assert_eq!(detect(template), Some(syntax), "{template}");
     }
     assert_eq!(detect("{{ messages }}"), None);
+    let seedling =
+        Conventions::detect(include_str!("../../../../models/seedling/chat_template.jinja"), &none);
+    assert_eq!((seedling.syntax, seedling.reasoning), (Some(Syntax::Hermes), Some(ReasoningTags::THINK)));
     let token = |text: &str| ["<tool_call>", "<think>", "</think>"].contains(&text);
     let known = Conventions::detect("{% for tool in tools %}", &token);
     assert_eq!(

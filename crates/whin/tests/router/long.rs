@@ -17,7 +17,6 @@ fn in_single_characters(syntax: Syntax, text: &str) -> Vec<Delta> {
     deltas.extend(router.finish());
     let seconds = start.elapsed().as_secs_f64();
     let begin: String = text.chars().take(40).collect();
-    println!("{seconds:.3} s for {syntax:?} {begin:?}");
     assert!(seconds < LONGEST, "{seconds} s for {syntax:?} {begin}");
     joined(deltas)
 }
