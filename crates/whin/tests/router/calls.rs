@@ -1,7 +1,7 @@
 //! Calls in every syntax, as models write them.
 
 use serde_json::{Value, json};
-use whin::chat::{Conventions, Phase, Router, Syntax, split_tool_calls};
+use whin::chat::{Conventions, Phase, ReasoningTags, Router, Syntax, split_tool_calls};
 
 use super::{expect, parts};
 
@@ -288,6 +288,25 @@ fn the_others() {
 }
 
 #[test]
+fn gemma() {
+    table(
+        Syntax::Gemma4,
+        &[
+            (
+                "<|tool_call>call:f{a:<|\"|>x}, \"y\"<|\"|>,n:1.50,l:[1,<|\"|>é<|\"|>,{k:null}],o:{},t:true}<tool_call|>",
+                "",
+                &[r#"f {"a": "x}, \"y\"", "n": 1.50, "l": [1, "é", {"k": null}], "o": {}, "t": true}"#],
+            ),
+            (
+                "So.\n<|tool_call>call:f{ }<tool_call|><|tool_call>call:g{ a : b c , <|\"|>d<|\"|> : 2 }",
+                "So.",
+                &["f {}", r#"g {"a": "b c", "d": 2}"#],
+            ),
+        ],
+    );
+}
+
+#[test]
 fn templates_tell_the_syntax() {
     let none = |_: &str| false;
     let detect = |template: &str| Conventions::detect(template, &none).syntax;
@@ -305,12 +324,16 @@ fn templates_tell_the_syntax() {
         ("<|start|>assistant<|channel|>final<|message|>", Syntax::Harmony),
         ("<|tool_calls_section_begin|>", Syntax::KimiK2),
         ("<|tool_call|>", Syntax::Granite),
+        ("{{- '<|tool_call>call:' + name }}", Syntax::Gemma4),
         ("<seed:tool_call>\n<function=", Syntax::SeedOss),
         ("{% set begin = '<minimax:tool_call>' %}<invoke name=", Syntax::MiniMaxM2),
     ] {
         assert_eq!(detect(template), Some(syntax), "{template}");
     }
     assert_eq!(detect("{{ messages }}"), None);
+    let seedling =
+        Conventions::detect(include_str!("../../../../models/seedling/chat_template.jinja"), &none);
+    assert_eq!((seedling.syntax, seedling.reasoning), (Some(Syntax::Hermes), Some(ReasoningTags::THINK)));
     let token = |text: &str| ["<tool_call>", "<think>", "</think>"].contains(&text);
     let known = Conventions::detect("{% for tool in tools %}", &token);
     assert_eq!(

@@ -17,7 +17,6 @@ fn in_single_characters(syntax: Syntax, text: &str) -> Vec<Delta> {
     deltas.extend(router.finish());
     let seconds = start.elapsed().as_secs_f64();
     let begin: String = text.chars().take(40).collect();
-    println!("{seconds:.3} s for {syntax:?} {begin:?}");
     assert!(seconds < LONGEST, "{seconds} s for {syntax:?} {begin}");
     joined(deltas)
 }
@@ -36,6 +35,7 @@ fn a_mebibyte_of_arguments() {
         (Syntax::Pythonic, "[f(a='…')]"),
         (Syntax::DeepSeekV31, "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": \"…\"}<｜tool▁call▁end｜>"),
         (Syntax::KimiK2, "<|tool_call_begin|>f<|tool_call_argument_begin|>{\"a\": \"…\"}"),
+        (Syntax::Gemma4, "<|tool_call>call:f{a:<|\"|>…<|\"|>}"),
         (Syntax::Harmony, "<|channel|>commentary to=functions.f<|message|>{\"a\": \"…\"}<|call|>"),
     ] {
         let deltas = in_single_characters(syntax, &text.replace('…', &filling));
@@ -61,6 +61,8 @@ fn a_mebibyte_of_beginnings() {
         (Syntax::Pythonic, "<function_calls>f(a='''"),
         (Syntax::DeepSeekV3, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\""),
         (Syntax::KimiK2, "<|tool_call_begin|>"),
+        (Syntax::Gemma4, "<|tool_call>call:f{a:["),
+        (Syntax::Gemma4, "<|tool_call>call:f{a:<|\"|>"),
         (Syntax::Harmony, "<|channel|>commentary to=f<|message|>{\""),
         (Syntax::Harmony, "<|channel|>"),
         (Syntax::Harmony, "<|start|> "),

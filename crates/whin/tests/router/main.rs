@@ -285,3 +285,16 @@ fn channels_are_reasoning_content_and_calls() {
         expect(&HARMONY, Phase::Undecided, &text, expected);
     }
 }
+
+#[test]
+fn without_tools_a_message_to_one_is_text_with_its_markup() {
+    let call = "<|channel|>commentary to=functions.f<|message|>{}";
+    let text = format!("<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{call}<|call|>");
+    let mut router = Router::new(&HARMONY, Phase::Undecided, false);
+    let mut deltas = router.push(&text);
+    deltas.extend(router.finish());
+    let content = format!("<|start|>assistant{call}");
+    assert_eq!(deltas, [Delta::Reasoning("Hm.".to_owned()), Delta::Content(content)]);
+    // A message to a person is content.
+    expect(&HARMONY, Phase::Undecided, "<|channel|>final to=user<|message|>{}", ("", "{}", &[]));
+}

@@ -29,6 +29,7 @@ const SOUND: &[&str] = &[
     "<|START_ACTION|>[{\"tool_name\": \"f\"}]<|END_ACTION|>",
     "<seed:tool_call><function=f><parameter=a>b</parameter></function></seed:tool_call>",
     "<minimax:tool_call><invoke name=\"f\"><parameter name=\"a\">b</parameter></invoke></minimax:tool_call>",
+    "<|tool_call>call:f{a:<|\"|>}<|\"|>,b:[1]}<tool_call|>",
     "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant",
     "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>",
     "<|channel|>final<|message|>Hi.<|return|>",
@@ -141,6 +142,9 @@ proptest! {
             prop_assert!(text[..pair[1]].ends_with(router.since_phase()));
         }
         pieces.extend(router.finish());
+        // Nobody pushes after the end; if someone does, there is text.
+        router.push(&text);
+        router.finish();
         prop_assert!(!pieces.iter().any(|delta| matches!(delta, Delta::Content(text) | Delta::Reasoning(text) if text.is_empty())));
         prop_assert_eq!(joined(pieces), joined(whole.clone()));
 

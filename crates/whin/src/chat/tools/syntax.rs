@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::block::{Block, End};
+use super::gemma::Gemma;
 use super::llama::Llama;
 use super::markup::{Form, Markup};
 use super::mistral::Mistral;
@@ -50,13 +51,15 @@ pub enum Syntax {
     Nemotron,
     /// `<|START_ACTION|>[{"tool_name": …, "parameters": {…}}]<|END_ACTION|>`: Command R7B.
     Command,
+    /// `<|tool_call>call:NAME{KEY:VALUE}<tool_call|>`, with `<|"|>` around strings: Gemma 4.
+    Gemma4,
     /// OpenAI's channels: `<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>`: gpt-oss.
     Harmony,
 }
 
 impl Syntax {
     /// All of them, in the order in which they are looked for: none is hidden by one before it.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Harmony,
         Self::DeepSeekV3,
         Self::DeepSeekV31,
@@ -65,6 +68,7 @@ impl Syntax {
         Self::Mistral { named: false },
         Self::Command,
         Self::Nemotron,
+        Self::Gemma4,
         Self::SeedOss,
         Self::MiniMaxM2,
         Self::Glm4,
@@ -126,6 +130,7 @@ impl Syntax {
             Self::Granite => &["<|tool_call|>"],
             Self::Nemotron => &["<TOOLCALL>"],
             Self::Command => &["<|START_ACTION|>"],
+            Self::Gemma4 => &["<|tool_call>"],
             Self::Harmony => &[],
         }
     }
@@ -153,6 +158,7 @@ impl Syntax {
             Self::KimiK2 => &["<|tool_call_argument_begin|>", "<|tool_call_end|>"],
             Self::Nemotron => &["</TOOLCALL>"],
             Self::Command => &["<|END_ACTION|>"],
+            Self::Gemma4 => &["<tool_call|>", "<|\"|>"],
             Self::Harmony => &channels::MARKERS,
             Self::Llama3Json | Self::Granite => &[],
         }
@@ -185,6 +191,7 @@ impl Syntax {
                 Box::new(Sections::new(Marks::DEEP_SEEK, marker))
             }
             (Self::KimiK2, marker) => Box::new(Sections::new(Marks::KIMI, marker)),
+            (Self::Gemma4, _) => Box::new(Gemma::new()),
             (Self::Granite | Self::Harmony, _) => Box::new(Block::new(End::Value)),
             (Self::Nemotron, _) => Box::new(tag("</TOOLCALL>", "<TOOLCALL>")),
             (Self::Command, _) => Box::new(tag("<|END_ACTION|>", "<|START_ACTION|>")),
