@@ -472,7 +472,7 @@ def template():
 
 # the text of an answer, behind the number of its syntax and the length of its pieces
 
-SYNTAXES = ["harmony", "deepseek", "deepseek-v31", "kimi", "mistral-named", "mistral", "command", "nemotron", "seed", "minimax", "glm",
+SYNTAXES = ["harmony", "deepseek", "deepseek-v31", "kimi", "mistral-named", "mistral", "command", "nemotron", "gemma", "seed", "minimax", "glm",
     "coder", "hermes", "granite", "pythonic", "llama", "none"]
 
 
@@ -508,6 +508,9 @@ def answer():
         ("kimi", "kimi", '<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"x": 1}<|tool_call_end|><|tool_calls_section_end|>'),
         ("command", "command", '<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "f", "parameters": {"x": 1}}]<|END_ACTION|>'),
         ("nemotron", "nemotron", '<TOOLCALL>[{"name": "f", "arguments": {"x": 1}}]</TOOLCALL>'),
+        ("gemma", "gemma", '<|tool_call>call:f{x:1,y:<|"|>a}<|"|>,l:[1,{k:null}]}<tool_call|>'),
+        ("minimax", "minimax", '<minimax:tool_call>\n<invoke name="f">\n<parameter name="x">1</parameter>\n</invoke>\n</minimax:tool_call>'),
+        ("seed", "seed", "<seed:tool_call>\n<function=f>\n<parameter=x>1</parameter>\n</function>\n</seed:tool_call>"),
         ("glm", "glm", "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"),
         ("granite", "granite", '<|tool_call|>[{"name": "f", "arguments": {"x": 1}}]'),
     ]:
