@@ -63,6 +63,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         max_new_tokens: args.max_new_tokens,
         max_ctx: args.max_ctx,
         sampling: args.sampling.sampling(),
+        format: None,
         stop: args.stop.clone(),
         ignore_eos: args.ignore_eos,
         logprobs: args.logprobs,

@@ -9,6 +9,7 @@ use whin_kernels::KvKind;
 
 use crate::cache::{CacheMode, Sources, Verify};
 use crate::chat::Phase;
+use crate::constrain::{Enforcer, Grammar};
 use crate::device::Device;
 use crate::fit::Window;
 use crate::launch::{self, Launched, Prepared};
@@ -196,16 +197,44 @@ impl Engine {
         let (prompt, start) = self.tokens(&request.prompt)?;
         let max_new_tokens = self.budget(prompt.len(), request)?;
         let seed = request.sampling.seed.unwrap_or_else(random_seed);
-        let eos = if request.ignore_eos { Arc::from([]) } else { self.checkpoint.end_tokens() };
+        let enforcer = self.enforcer(request, start)?;
+        // An answer of a form ends where that ends.
+        let eos = if request.ignore_eos && enforcer.is_none() {
+            Arc::from([])
+        } else {
+            self.checkpoint.end_tokens()
+        };
         let generate = Generate {
             sampler: Sampler::new(request.sampling.clone(), seed, &prompt, 0),
             max_new_tokens,
             eos,
             logprobs: request.logprobs,
             text: self.text_out(request, start)?,
+            enforcer,
         };
         let (events, canceller) = self.submit(prompt.clone(), Goal::Generate(Box::new(generate)))?;
         Ok(Generation::new(events, canceller, prompt, seed, request))
+    }
+
+    /// What keeps an answer to the form that it must have, if it must have one.
+    fn enforcer(&self, request: &Request, start: Phase) -> Result<Option<Enforcer>> {
+        let tokenizer = || self.checkpoint.tokenizer();
+        let grammar = match (&request.format, &request.prompt) {
+            (Some(format), Prompt::Chat(_)) => {
+                self.checkpoint.chat_format()?.answer_grammar(Grammar::new(format)?, start, tokenizer()?)
+            }
+            (Some(format), _) => Grammar::new(format)?,
+            (None, Prompt::Chat(chat)) if chat.tool_choice.is_enforced() => {
+                self.checkpoint.chat_format()?.call_grammar(chat, tokenizer()?)?
+            }
+            (None, _) => return Ok(None),
+        };
+        let grammars = self.checkpoint.grammars()?;
+        let matcher = grammars.compile(&grammar)?;
+        let Prompt::Chat(chat) = &request.prompt else {
+            return Ok(Some(Enforcer::at_once(grammars, matcher)));
+        };
+        self.checkpoint.chat_format()?.enforcer(chat, start, (grammars, matcher), tokenizer()?).map(Some)
     }
 
     /// How the tokens of an answer become text, where that is wanted.
@@ -217,7 +246,7 @@ impl Engine {
         };
         if let Prompt::Chat(chat) = &request.prompt {
             let format = self.checkpoint.chat_format()?;
-            let router = format.router(chat, start);
+            let router = format.router(chat, start, request.format.is_none());
             return Ok(Some(plain(format.shown())?.routed(router, !chat.parallel_tool_calls)));
         }
         let wants_text = request.detokenize || !request.stop.is_empty();

@@ -11,6 +11,7 @@ use crate::checkpoint::seen::Seen;
 use crate::checkpoint::source::SMALL;
 use crate::checkpoint::storage::refuse_beside;
 use crate::checkpoint::{Download, Source, TensorRef, Tensors, end_tokens};
+use crate::constrain::Grammars;
 use crate::model::spec::Spec;
 use crate::model::{Plan, config};
 use crate::tokenizer::Tokenizer;
@@ -28,6 +29,7 @@ struct Parts {
     end_tokens: Arc<[u32]>,
     tokenizer: OnceLock<Tokenizer>,
     chat: OnceLock<ChatFormat>,
+    grammars: OnceLock<Grammars>,
     loading: Mutex<()>,
 }
 
@@ -62,8 +64,9 @@ impl Checkpoint {
         let spec = config::read(&config)?;
         refuse_beside(&source)?;
         let end_tokens = end_tokens(&source, &spec)?.into();
-        let (tokenizer, chat, loading) = (OnceLock::new(), OnceLock::new(), Mutex::new(()));
-        let parts = Parts { source, seen, spec, end_tokens, tokenizer, chat, loading };
+        let (tokenizer, chat, grammars) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let loading = Mutex::new(());
+        let parts = Parts { source, seen, spec, end_tokens, tokenizer, chat, grammars, loading };
         Ok(Self(Arc::new(parts)))
     }
 
@@ -138,6 +141,24 @@ impl Checkpoint {
         }
         let format = ChatFormat::read(&self.0.source, self.tokenizer()?)?;
         Ok(self.0.chat.get_or_init(|| format))
+    }
+
+    /// What its tokenizer has to do with enforced formats, read when it is first asked for.
+    ///
+    /// # Errors
+    /// As [`Grammars::new`] and [`Self::tokenizer`].
+    pub fn grammars(&self) -> Result<&Grammars> {
+        let parts = &*self.0;
+        if let Some(grammars) = parts.grammars.get() {
+            return Ok(grammars);
+        }
+        let tokenizer = self.tokenizer()?;
+        let _one_at_a_time = parts.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(grammars) = parts.grammars.get() {
+            return Ok(grammars);
+        }
+        let grammars = Grammars::new(tokenizer, parts.spec.vocab, &parts.end_tokens)?;
+        Ok(parts.grammars.get_or_init(|| grammars))
     }
 
     /// The prompt that its template makes of messages: the text, and its tokens.

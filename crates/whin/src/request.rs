@@ -6,6 +6,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 use crate::chat::{Answer, Chat, Delta};
+use crate::constrain::Format;
 use crate::sample::{Logprobs, Sampling};
 use crate::stop::StopStrings;
 use crate::{Error, ErrorKind, Result};
@@ -68,7 +69,10 @@ pub struct Request {
     /// Generation ends before the first of these texts. They need the tokenizer, and so does `detokenize`. In an answer to
     /// messages they count in its content, not in reasoning or calls.
     pub stop: Vec<String>,
-    /// Goes on after tokens that end a text.
+    /// The form that the answer must have. In an answer to messages it holds for what follows the reasoning, and what
+    /// looks like a call of a tool is content.
+    pub format: Option<Format>,
+    /// Goes on after tokens that end a text. Where the answer has a form to keep to, it ends with that.
     pub ignore_eos: bool,
     /// Reports the log-probability of each token, and of this many of the likeliest at its place.
     pub logprobs: Option<usize>,
@@ -84,6 +88,7 @@ impl Request {
             max_ctx: None,
             sampling: Sampling::default(),
             stop: Vec::new(),
+            format: None,
             ignore_eos: false,
             logprobs: None,
             detokenize,
@@ -98,6 +103,14 @@ impl Request {
         self.prompt.validate(vocab)?;
         self.sampling.validate(vocab)?;
         StopStrings::new(self.stop.clone())?;
+        if let (Some(_), Prompt::Chat(chat)) = (&self.format, &self.prompt)
+            && chat.tool_choice.is_enforced()
+        {
+            return Err(Error::new(
+                ErrorKind::InvalidArguments,
+                "the answer cannot both be a call of a tool and have a format of its own: ask for one of them",
+            ));
+        }
         if self.max_new_tokens == Some(0) {
             return Err(Error::new(
                 ErrorKind::InvalidArguments,

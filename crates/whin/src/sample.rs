@@ -274,7 +274,8 @@ fn change(logit: &mut f32, change: impl FnOnce(f32) -> f32) {
     }
 }
 
-fn apply_mask(logits: &mut [f32], mask: &[u32]) {
+/// Takes all chance from the ids that `mask` does not allow, as in [`Sampler::sample`].
+pub(crate) fn apply_mask(logits: &mut [f32], mask: &[u32]) {
     for (word, logits) in logits.chunks_mut(32).enumerate() {
         let allowed = mask.get(word).copied().unwrap_or(0);
         if allowed == u32::MAX {

@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use whin_kernels::BLOCK;
 
+use crate::constrain::Enforcer;
 use crate::request::{Canceller, End, Event, FinishReason, Token};
-use crate::sample::{Logprobs, Sampler, logprobs};
+use crate::sample::{Logprobs, Sampler, apply_mask, logprobs};
 use crate::text_out::{Piece, TextOut};
 use crate::{Error, ErrorKind, Result};
 
@@ -36,6 +37,15 @@ pub(crate) struct Generate {
     pub eos: Arc<[u32]>,
     pub logprobs: Option<usize>,
     pub text: Option<TextOut>,
+    /// Keeps to the form that was asked for.
+    pub enforcer: Option<Enforcer>,
+}
+
+impl Generate {
+    /// Whether the plain largest logit decides.
+    fn is_greedy(&self) -> bool {
+        self.logprobs.is_none() && self.enforcer.is_none() && self.sampler.is_greedy()
+    }
 }
 
 /// One request in work.
@@ -93,7 +103,7 @@ impl Sequence {
 
     /// Whether the plain largest logit decides.
     pub fn is_greedy(&self) -> bool {
-        matches!(&self.goal, Goal::Generate(generate) if generate.logprobs.is_none() && generate.sampler.is_greedy())
+        matches!(&self.goal, Goal::Generate(generate) if generate.is_greedy())
     }
 
     /// The length of the text that was known when the token at `position` first ran, which rotary embeddings that
@@ -153,14 +163,15 @@ impl Sequence {
         let count = self.tokens.len() - self.n_prompt;
         let Goal::Generate(generate) = &mut self.goal else { return true };
         let is_eos = generate.eos.contains(&id);
-        let is_last = is_eos || count >= generate.max_new_tokens;
+        let is_whole = !is_eos && generate.enforcer.as_mut().is_some_and(Enforcer::must_end);
+        let is_last = is_eos || is_whole || count >= generate.max_new_tokens;
         let piece = match &mut generate.text {
             Some(out) => out.push((!is_eos).then_some(id), is_last),
             None => Piece::default(),
         };
         let end = match () {
             () if piece.stop.is_some() || piece.is_over => Some(FinishReason::Stop),
-            () if is_eos => Some(FinishReason::Eos),
+            () if is_eos || is_whole => Some(FinishReason::Eos),
             () if is_last => Some(FinishReason::Length),
             () => None,
         };
@@ -225,10 +236,22 @@ fn not_finite(position: usize, logit: f32) -> Error {
     )
 }
 
-/// Samples from the last row of logits.
+/// Samples from the last row of logits, among the tokens that the form of the answer allows. Log-probabilities are those
+/// among these tokens.
 fn choose(generate: &mut Generate, logits: &mut [f32]) -> Result<(u32, Option<Logprobs>)> {
-    let raw = generate.logprobs.map(|_| logits.to_vec());
-    let id = generate.sampler.sample(logits, None)?;
+    let mask = match &mut generate.enforcer {
+        Some(enforcer) => Some(enforcer.mask()?),
+        None => None,
+    };
+    let raw = generate.logprobs.map(|_| {
+        let mut raw = logits.to_vec();
+        mask.iter().for_each(|mask| apply_mask(&mut raw, mask));
+        raw
+    });
+    let mut id = generate.sampler.sample(logits, mask)?;
+    if let Some(enforcer) = &mut generate.enforcer {
+        id = enforcer.accept(id)?;
+    }
     let logprobs = raw.zip(generate.logprobs).map(|(raw, k)| logprobs(&raw, id, k));
     Ok((id, logprobs))
 }

@@ -116,11 +116,6 @@ impl TextOut {
         self.messages.as_ref().is_some_and(|messages| messages.one_call)
     }
 
-    /// Where an answer to messages stands.
-    pub fn phase(&self) -> Option<Phase> {
-        self.messages.as_ref().map(|messages| messages.router.phase())
-    }
-
     /// What the model has written in answer to messages, and how many tokens of it are reasoning.
     pub fn raw(&self) -> (Option<String>, usize) {
         self.messages

@@ -8,6 +8,10 @@ use super::{Delta, Phase, add};
 /// The texts that make up headers and ends.
 pub(super) const MARKERS: [&str; 7] =
     ["<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|return|>", "<|call|>"];
+/// How reasoning begins, at the start of an answer and in a message of its own, and how it ends.
+pub(super) const THOUGHTS: [&str; 2] =
+    ["<|channel|>analysis<|message|>", "<|start|>assistant<|channel|>analysis<|message|>"];
+pub(super) const END: &str = "<|end|>";
 const ENDS: [&str; 5] = ["<|start|>", "<|channel|>", "<|end|>", "<|return|>", "<|call|>"];
 const MESSAGE: &str = "<|message|>";
 

@@ -7,10 +7,11 @@ use serde_json::Value;
 use super::messages::normalise;
 use super::provenance::StandIns;
 use super::template::Template;
-use super::{Chat, Conventions, Encoding, Phase, Router, ToolChoice};
-use crate::Result;
+use super::{Chat, Conventions, Encoding, Phase, Router, Syntax, ToolChoice, channels};
 use crate::checkpoint::Source;
-use crate::tokenizer::Tokenizer;
+use crate::constrain::{Calls, Enforcer, Grammar, Grammars, Matcher, final_channel, tool_grammar};
+use crate::tokenizer::{TextStream, Tokenizer};
+use crate::{Error, ErrorKind, Result};
 
 /// A checkpoint's chat template, and what follows from it.
 pub(crate) struct ChatFormat {
@@ -55,10 +56,10 @@ impl ChatFormat {
         Ok(Self { template, conventions, control, ends, shown })
     }
 
-    /// What takes an answer to `chat` apart that begins in this phase.
-    pub fn router(&self, chat: &Chat, start: Phase) -> Router {
+    /// What takes an answer to `chat` apart that begins in this phase, and looks for calls of tools if it `may_call` any.
+    pub fn router(&self, chat: &Chat, start: Phase, may_call: bool) -> Router {
         let tools = &chat.conversation.tools;
-        let may_call = !tools.is_empty() && chat.tool_choice != ToolChoice::None;
+        let may_call = may_call && !tools.is_empty() && chat.tool_choice != ToolChoice::None;
         let mut conventions = self.conventions.clone();
         if !chat.split_reasoning {
             conventions.reasoning = None;
@@ -72,6 +73,63 @@ impl ChatFormat {
             router.push(begun);
         }
         router
+    }
+
+    /// The grammar of a whole answer that begins in this phase, for that of its content: where answers are written into
+    /// channels, the content has a header.
+    pub fn answer_grammar(&self, content: Grammar, start: Phase, tokenizer: &Tokenizer) -> Grammar {
+        match self.conventions.syntax {
+            Some(Syntax::Harmony) if start != Phase::Content => final_channel(&content, tokenizer),
+            _ => content,
+        }
+    }
+
+    /// The grammar of the calls that `chat` requires.
+    ///
+    /// # Errors
+    /// `unsupported_chat_template` where the template shows no way to write calls; else as [`tool_grammar`].
+    pub fn call_grammar(&self, chat: &Chat, tokenizer: &Tokenizer) -> Result<Grammar> {
+        let Some(syntax) = self.conventions.syntax else {
+            return Err(Error::new(
+                ErrorKind::UnsupportedChatTemplate,
+                "a tool call is required, but this checkpoint's chat template shows no way to write one that is known here",
+            ));
+        };
+        let calls = match &chat.tool_choice {
+            ToolChoice::Function(name) => Calls::Named(name.clone()),
+            _ => Calls::Required { parallel: chat.parallel_tool_calls },
+        };
+        tool_grammar(tokenizer, syntax, &chat.conversation.tools, &calls)
+    }
+
+    /// What keeps an answer to `chat` that begins in this phase to a grammar, behind its reasoning.
+    ///
+    /// # Errors
+    /// `invalid_arguments` where the answer has begun in another way.
+    pub fn enforcer(
+        &self,
+        chat: &Chat,
+        start: Phase,
+        (grammars, mut matcher): (&Grammars, Matcher),
+        tokenizer: &Tokenizer,
+    ) -> Result<Enforcer> {
+        let split = Chat { split_reasoning: true, ..chat.clone() };
+        let router = self.router(&split, start, false);
+        let phase = if chat.conversation.continue_final_message { router.phase() } else { start };
+        let begun = if phase == Phase::Content { router.since_phase() } else { "" };
+        if !matcher.accept_text(begun) {
+            return Err(Error::new(
+                ErrorKind::InvalidArguments,
+                "the message that is to be continued does not begin as the form of the answer wants it",
+            ));
+        }
+        let tags = match (self.conventions.syntax, self.conventions.reasoning) {
+            (Some(Syntax::Harmony), _) => (&channels::THOUGHTS[..], channels::END),
+            (_, Some(tags)) => (&[tags.open][..], tags.close),
+            (_, None) => (&[][..], ""),
+        };
+        let stream = TextStream::new(tokenizer, true).showing(&self.shown);
+        Ok(Enforcer::behind_reasoning(grammars, matcher, (tokenizer, stream), (router, phase), tags))
     }
 
     /// Special tokens that must be seen in an answer's text.

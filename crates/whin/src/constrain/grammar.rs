@@ -77,7 +77,7 @@ pub struct Grammar(Arc<Parts>);
 struct Parts {
     /// In Lark, where it is more than a schema: rules refer to the schemas as `@name`.
     lark: Option<String>,
-    /// By name, ready for the compiler.
+    /// By name, ready for the compiler. A text is a grammar in Lark.
     schemas: Vec<(String, Value)>,
     /// What tells this grammar from others.
     key: String,
@@ -143,6 +143,17 @@ impl Grammar {
         Self(Arc::new(Parts { lark: Some(text), schemas, key, loosened }))
     }
 
+    /// The grammar of what this one allows, with something in Lark before it.
+    pub(super) fn behind(&self, before: &str) -> Self {
+        let Parts { lark, schemas, loosened, .. } = &*self.0;
+        // Only grammars of a format get here: they are Lark alone, or one schema alone.
+        let body = match lark {
+            Some(text) => Value::from(text.as_str()),
+            None => schemas.first().map_or(Value::Null, |(_, schema)| schema.clone()),
+        };
+        Self::lark(format!("start: {before} @body\n"), vec![("body".into(), body)], loosened.clone())
+    }
+
     /// What of a lenient schema is not enforced.
     pub fn loosened(&self) -> &[String] {
         &self.0.loosened
@@ -155,10 +166,10 @@ impl Grammar {
 
     /// For the compiler.
     pub(super) fn top_level(&self) -> TopLevelGrammar {
-        let named = |(name, schema): &(String, Value)| GrammarWithLexer {
+        let named = |(name, part): &(String, Value)| GrammarWithLexer {
             name: Some(name.clone()).filter(|name| !name.is_empty()),
-            json_schema: Some(schema.clone()),
-            lark_grammar: None,
+            json_schema: Some(part.clone()).filter(|part| !part.is_string()),
+            lark_grammar: part.as_str().map(str::to_owned),
         };
         let lark = self.0.lark.iter().map(|text| GrammarWithLexer::from_lark(text.clone()));
         TopLevelGrammar { grammars: lark.chain(self.0.schemas.iter().map(named)).collect(), max_tokens: None }

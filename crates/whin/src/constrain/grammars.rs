@@ -14,6 +14,7 @@ use llguidance::{ParserFactory, TokenParser, panic_utils};
 use super::grammar::Grammar;
 use super::matcher::Matcher;
 use super::tokens::Tokens;
+use super::watch::Watch;
 use crate::error::shortened;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, ErrorKind, Result};
@@ -55,6 +56,7 @@ struct Shared {
     kept: Mutex<Kept>,
     compiling: Mutex<usize>,
     done: Condvar,
+    watched: Mutex<Option<Arc<Watch>>>,
 }
 
 impl Grammars {
@@ -83,7 +85,7 @@ impl Grammars {
             ..ParserLimits::default()
         };
         let (kept, compiling, done) = (Mutex::default(), Mutex::default(), Condvar::new());
-        Ok(Self(Arc::new(Shared { tokens, factory, kept, compiling, done })))
+        Ok(Self(Arc::new(Shared { tokens, factory, kept, compiling, done, watched: Mutex::default() })))
     }
 
     /// A matcher at the start of an answer of `grammar`, which is compiled unless it has been lately.
@@ -107,6 +109,15 @@ impl Grammars {
     /// How many compiled grammars are kept.
     pub fn count(&self) -> usize {
         self.kept().entries.len()
+    }
+
+    /// The tokens that have to do with these tags: found once, since a checkpoint has the same ones for all answers.
+    pub(super) fn watch(&self, tags: &[&str], close: &str) -> Arc<Watch> {
+        let mut watched = self.0.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watch) = watched.as_ref().filter(|watch| tags.is_empty() || watch.is_for(tags, close)) {
+            return watch.clone();
+        }
+        watched.insert(Arc::new(Watch::new(&self.0.tokens, tags, close))).clone()
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {

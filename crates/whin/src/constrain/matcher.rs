@@ -73,13 +73,22 @@ impl Matcher {
         Ok(mask)
     }
 
+    /// Whether the mask allows a token.
+    ///
+    /// # Errors
+    /// As [`Self::mask`].
+    pub fn allows(&mut self, id: u32) -> Result<bool> {
+        let word = self.mask()?.get(id as usize / 32).copied().unwrap_or(0);
+        Ok(word >> (id % 32) & 1 == 1)
+    }
+
     /// Takes in a token that the mask allowed.
     ///
     /// # Errors
     /// [`InvalidArguments`](ErrorKind::InvalidArguments) where the grammar does not allow it; the matcher is of no use then.
     pub fn accept(&mut self, id: u32) -> Result<()> {
         if self.tokens.eos().contains(&id) && !self.ended {
-            let allowed = self.mask()?.get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1);
+            let allowed = self.allows(id)?;
             self.ended = true;
             self.mask = None;
             return if allowed { Ok(()) } else { Err(refused("does not end here")) };

@@ -16,6 +16,7 @@ const MARK: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
 /// The bytes of each token, as a tree.
 pub(super) struct Tokens {
     env: Arc<Env>,
+    tokenizer: Tokenizer,
     vocab: usize,
     eos: Vec<u32>,
     opening: Option<Opening>,
@@ -68,7 +69,7 @@ impl Tokens {
         let tree = tree(&info, &words)?;
         let opening = Opening::find(tokenizer, &info, &words, vocab)?;
         let tree = if eos.is_empty() { tree } else { tree.with_eos_tokens(&eos) };
-        Ok(Self { env: Arc::new(Env(tree)), vocab, eos, opening })
+        Ok(Self { env: Arc::new(Env(tree)), tokenizer: tokenizer.clone(), vocab, eos, opening })
     }
 
     pub fn env(&self) -> TokEnv {
@@ -83,6 +84,11 @@ impl Tokens {
     /// The tokens that end an answer.
     pub fn eos(&self) -> &[u32] {
         &self.eos
+    }
+
+    /// The bytes of a token, special ones as they are spelt.
+    pub fn bytes(&self, id: u32) -> Vec<u8> {
+        self.tokenizer.token_bytes(id)
     }
 
     pub fn opening(&self) -> Option<&Opening> {

@@ -8,13 +8,14 @@ use whin::tokenizer::{TextStream, Tokenizer};
 
 /// Tokens after which a walk looks for the way out, and after which it gives up.
 const LONG: usize = 40;
-const TOO_LONG: usize = 3000;
+const TOO_LONG: usize = 10_000;
 
 pub struct Walker {
     pub tokenizer: Tokenizer,
     pub grammars: Grammars,
-    pub vocab: usize,
     pub eos: Vec<u32>,
+    /// Special tokens that grammars may name, and that the text shows.
+    pub shown: Vec<u32>,
     /// The bytes of each token.
     bytes: Vec<Vec<u8>>,
 }
@@ -27,7 +28,7 @@ impl Walker {
         let eos: Vec<u32> = ends.iter().map(|end| tokenizer.token_to_id(end).unwrap()).collect();
         let grammars = Grammars::new(&tokenizer, vocab, &eos).unwrap();
         let bytes = (0..vocab as u32).map(|id| tokenizer.token_bytes(id)).collect();
-        Self { tokenizer, grammars, vocab, eos, bytes }
+        Self { tokenizer, grammars, eos, shown: Vec::new(), bytes }
     }
 
     pub fn matcher(&self, format: &Format) -> Matcher {
@@ -47,7 +48,7 @@ impl Walker {
 
     fn walk(&self, mut matcher: Matcher, seed: u64, accepts: &dyn Fn(&str) -> bool) -> String {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let mut stream = TextStream::new(&self.tokenizer, true);
+        let mut stream = TextStream::new(&self.tokenizer, true).showing(&self.shown);
         let mut text = String::new();
         let mut ids = Vec::new();
         for step in 0..TOO_LONG {
@@ -60,8 +61,8 @@ impl Walker {
             assert_eq!(ends == allowed.len() && ends > 0, matcher.is_over(), "over: {text:?}");
             assert!(ends == 0 || accepts(&text), "may end, but is no answer: {text:?}");
             for &id in &allowed {
-                let fine = self.eos.contains(&id)
-                    || !self.tokenizer.is_special(id) && !self.bytes[id as usize].is_empty();
+                let text = !self.tokenizer.is_special(id) && !self.bytes[id as usize].is_empty();
+                let fine = text || self.eos.contains(&id) || self.shown.contains(&id);
                 assert!(fine, "token {id} after {text:?}");
             }
             if ends == allowed.len() || ends > 0 && random.random_bool(0.3) {

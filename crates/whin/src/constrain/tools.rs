@@ -1,0 +1,336 @@
+//! Grammars of answers that consist of calls of tools, in the syntax that a checkpoint writes them in.
+//!
+//! What these grammars allow is what the readers in [`chat::tools`](crate::chat::tools) take for calls.
+
+mod bare;
+
+use serde_json::{Map, Value, json};
+
+use super::Strictness;
+use super::grammar::{Grammar, with_options};
+use super::lark::literal;
+use super::schema::prepare;
+use crate::chat::{Syntax, tool_name};
+use crate::tokenizer::Tokenizer;
+use crate::{Error, ErrorKind, Result};
+
+/// Calls in one answer: without a bound, a model could go on for ever.
+const MAX_CALLS: usize = 32;
+
+/// Tools that a request may offer where calls are enforced.
+const MAX_TOOLS: usize = 512;
+
+/// Characters of the longest name.
+const LONGEST_NAME: usize = 64;
+
+/// Which calls an answer must consist of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// One call of any tool; with `parallel`, several.
+    Required {
+        /// Whether there may be more than one.
+        parallel: bool,
+    },
+    /// One call of the tool with this name.
+    Named(String),
+}
+
+/// A tool that may be called.
+struct Tool {
+    name: String,
+    /// Its parameters, prepared.
+    parameters: Map<String, Value>,
+    strictness: Strictness,
+}
+
+/// The grammar of an answer that consists of calls of `tools`, which are in OpenAI's shape. `tokenizer` tells which parts of
+/// the syntax are tokens of their own.
+///
+/// Where a tool declares properties and says nothing of others, there are no others. Without `parameters` its arguments are
+/// `{}`.
+///
+/// # Errors
+/// [`InvalidArguments`](ErrorKind::InvalidArguments) that names the tool, and what of its parameters cannot be enforced.
+pub fn tool_grammar(
+    tokenizer: &Tokenizer,
+    syntax: Syntax,
+    tools: &[Value],
+    calls: &Calls,
+) -> Result<Grammar> {
+    let refuse = |why: String| Error::new(ErrorKind::InvalidArguments, why);
+    if tools.len() > MAX_TOOLS {
+        return Err(refuse(format!(
+            "{} tools, and {MAX_TOOLS} are the most of which calls can be enforced",
+            tools.len()
+        )));
+    }
+    let wanted = |tool: &&Value| match calls {
+        Calls::Required { .. } => true,
+        Calls::Named(name) => tool_name(tool) == Some(name),
+    };
+    let tools: Vec<Tool> = tools.iter().filter(wanted).map(Tool::read).collect::<Result<_>>()?;
+    if tools.is_empty() {
+        return Err(refuse("a tool call is required, but no such tool is offered".into()));
+    }
+    let parallel = matches!(calls, Calls::Required { parallel: true }) && syntax != Syntax::Harmony;
+    let mut writer = Writer { tokenizer, syntax, rules: String::new(), schemas: Vec::new() };
+    let form = writer.form()?;
+    let mut names = Vec::new();
+    for (index, tool) in tools.iter().enumerate() {
+        let body = writer.call(index, tool, &form)?;
+        writer.rules += &format!("call{index}: {body}\n");
+        names.push(format!("call{index}"));
+    }
+    let Form { open, between, close, .. } = form;
+    let more = if parallel { format!("({between} call){{0,{}}}", MAX_CALLS - 1) } else { String::new() };
+    let text = format!("start: {open} call {more} {close}\ncall: {}\n{}", names.join(" | "), writer.rules);
+    Ok(Grammar::lark(text, writer.schemas, Vec::new()))
+}
+
+/// The grammar of an answer that speaks in the final channel, as gpt-oss writes it.
+pub(crate) fn final_channel(content: &Grammar, tokenizer: &Tokenizer) -> Grammar {
+    let writer = Writer { tokenizer, syntax: Syntax::Harmony, rules: String::new(), schemas: Vec::new() };
+    let tag = |text: &str| writer.tag(text);
+    let preface = format!("({} \"assistant\")?", tag("<|start|>"));
+    content.behind(&format!("{preface} {} \"final\" {}", tag("<|channel|>"), tag("<|message|>")))
+}
+
+impl Tool {
+    fn read(tool: &Value) -> Result<Self> {
+        let name = tool_name(tool).filter(|name| !name.is_empty() && name.chars().count() <= LONGEST_NAME);
+        let Some(name) = name else {
+            let message = format!("a tool has no name, or one of more than {LONGEST_NAME} characters");
+            return Err(Error::new(ErrorKind::InvalidArguments, message));
+        };
+        let function = &tool["function"];
+        let strict = function.get("strict") == Some(&Value::Bool(true));
+        let strictness = if strict { Strictness::Strict } else { Strictness::Enforced };
+        let none = json!({ "type": "object", "properties": {} });
+        let declared = function.get("parameters").filter(|declared| !declared.is_null()).unwrap_or(&none);
+        let origin = format!("the parameters of the tool {name:?}");
+        let refuse = || {
+            let message = format!("{origin}: must be the schema of an object");
+            Error::new(ErrorKind::InvalidArguments, message)
+        };
+        let mut declared = declared.as_object().cloned().ok_or_else(refuse)?;
+        declared.entry("type").or_insert_with(|| json!("object"));
+        if declared["type"] != "object" {
+            return Err(refuse());
+        }
+        // Other names are no parameters of the function.
+        let says_more = ["additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref"];
+        if declared.contains_key("properties") && !says_more.iter().any(|key| declared.contains_key(*key)) {
+            declared.insert("additionalProperties".into(), Value::Bool(false));
+        }
+        let prepared = prepare(&Value::Object(declared), strictness, &origin)?.schema;
+        let Value::Object(parameters) = prepared else { return Err(refuse()) };
+        Ok(Self { name: name.to_owned(), parameters, strictness })
+    }
+}
+
+/// How calls are written: pieces of Lark.
+struct Form {
+    open: String,
+    between: String,
+    close: String,
+    /// What stands before and behind the arguments of a call of the tool whose name is given as it is to be written.
+    before: Box<dyn Fn(&str) -> String>,
+    after: String,
+    arguments: Arguments,
+}
+
+/// How the arguments of a call are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Arguments {
+    /// As a JSON object. The name may stand within JSON (`quoted`).
+    Json { quoted: bool },
+    /// Each between tags, strings as they are.
+    Bare(bare::Tags),
+    /// Each as `KEY=VALUE`.
+    Python,
+}
+
+struct Writer<'a> {
+    tokenizer: &'a Tokenizer,
+    syntax: Syntax,
+    rules: String,
+    schemas: Vec<(String, Value)>,
+}
+
+impl Writer<'_> {
+    /// A tag: a token of its own where the tokenizer has one that is special, else text.
+    fn tag(&self, text: &str) -> String {
+        match self.tokenizer.token_to_id(text).filter(|&id| self.tokenizer.is_special(id)) {
+            Some(id) => format!("<[{id}]>"),
+            None => literal(text),
+        }
+    }
+
+    fn form(&self) -> Result<Form> {
+        let tag = |text: &str| self.tag(text);
+        let text = |text: &str| literal(text);
+        let both = |first: String, second: &str| format!("{first} {}", literal(second));
+        // A list of objects between tags.
+        let list = |open: String, name: &'static str, arguments: &'static str, close: String| Form {
+            open: both(open, "["),
+            between: text(", "),
+            close: format!("{} {close}", literal("]")),
+            before: Box::new(move |tool| literal(&format!("{{\"{name}\": \"{tool}\", \"{arguments}\": "))),
+            after: text("}"),
+            arguments: Arguments::Json { quoted: true },
+        };
+        let each = |between: String, before: Box<dyn Fn(&str) -> String>, after: String| Form {
+            open: String::new(),
+            between,
+            close: String::new(),
+            before,
+            after,
+            arguments: Arguments::Json { quoted: true },
+        };
+        let raw = |form: Form| Form { arguments: Arguments::Json { quoted: false }, ..form };
+        Ok(match self.syntax {
+            Syntax::Hermes => {
+                let (open, close) = (tag("<tool_call>"), tag("</tool_call>"));
+                let before = move |tool: &str| {
+                    format!("{open} {}", literal(&format!("\n{{\"name\": \"{tool}\", \"arguments\": ")))
+                };
+                each(text("\n"), Box::new(before), format!("{} {close}", text("}\n")))
+            }
+            Syntax::Llama3Json => {
+                let before = |tool: &str| literal(&format!("{{\"name\": \"{tool}\", \"parameters\": "));
+                each(text("; "), Box::new(before), text("}"))
+            }
+            Syntax::Mistral { named: false } => list(tag("[TOOL_CALLS]"), "name", "arguments", String::new()),
+            Syntax::Granite => list(tag("<|tool_call|>"), "name", "arguments", String::new()),
+            Syntax::Nemotron => list(tag("<TOOLCALL>"), "name", "arguments", tag("</TOOLCALL>")),
+            Syntax::Command => {
+                list(tag("<|START_ACTION|>"), "tool_name", "parameters", tag("<|END_ACTION|>"))
+            }
+            Syntax::Mistral { named: true } => {
+                let (open, arguments) = (tag("[TOOL_CALLS]"), tag("[ARGS]"));
+                let before = move |tool: &str| format!("{open} {} {arguments}", literal(tool));
+                raw(each(String::new(), Box::new(before), String::new()))
+            }
+            Syntax::DeepSeekV3 | Syntax::DeepSeekV31 => raw(self.deep_seek()),
+            Syntax::KimiK2 => {
+                let (open, arguments) = (tag("<|tool_call_begin|>"), tag("<|tool_call_argument_begin|>"));
+                let before = move |tool: &str| {
+                    format!("{open} {} /[0-9]{{1,2}}/ {arguments}", literal(&format!("functions.{tool}:")))
+                };
+                let form = each(String::new(), Box::new(before), tag("<|tool_call_end|>"));
+                let (open, close) = (tag("<|tool_calls_section_begin|>"), tag("<|tool_calls_section_end|>"));
+                raw(Form { open, close, ..form })
+            }
+            Syntax::Harmony => {
+                let (channel, json) = (tag("<|channel|>"), tag("<|constrain|>"));
+                let message = tag("<|message|>");
+                let before = move |tool: &str| {
+                    let to = literal(&format!("commentary to=functions.{tool} "));
+                    format!("{channel} {to} {json} {} {message}", literal("json"))
+                };
+                let form = raw(each(String::new(), Box::new(before), String::new()));
+                Form { open: format!("({})?", both(tag("<|start|>"), "assistant")), ..form }
+            }
+            Syntax::Qwen3Coder | Syntax::Glm4 => self.bare(),
+            Syntax::Pythonic => self.pythonic(),
+        })
+    }
+
+    fn deep_seek(&self) -> Form {
+        let tag = |text: &str| self.tag(text);
+        let (begin, separator, end) =
+            (tag("<｜tool▁call▁begin｜>"), tag("<｜tool▁sep｜>"), tag("<｜tool▁call▁end｜>"));
+        let fenced = self.syntax == Syntax::DeepSeekV3;
+        let before = move |tool: &str| match fenced {
+            true => {
+                let fence = literal(&format!("{tool}\n```json\n"));
+                format!("{begin} {} {separator} {fence}", literal("function"))
+            }
+            false => format!("{begin} {} {separator}", literal(tool)),
+        };
+        Form {
+            open: tag("<｜tool▁calls▁begin｜>"),
+            between: if fenced { literal("\n") } else { String::new() },
+            close: tag("<｜tool▁calls▁end｜>"),
+            before: Box::new(before),
+            after: if fenced { format!("{} {end}", literal("\n```")) } else { end },
+            arguments: Arguments::Json { quoted: false },
+        }
+    }
+
+    fn bare(&self) -> Form {
+        let tags = if self.syntax == Syntax::Glm4 { bare::Tags::Glm4 } else { bare::Tags::Qwen3Coder };
+        let (open, close) = (self.tag("<tool_call>"), self.tag("</tool_call>"));
+        let before = move |tool: &str| match tags {
+            bare::Tags::Glm4 => format!("{open} {}", literal(&format!("{tool}\n"))),
+            bare::Tags::Qwen3Coder => format!("{open} {}", literal(&format!("\n<function={tool}>\n"))),
+        };
+        let after = match tags {
+            bare::Tags::Glm4 => close,
+            bare::Tags::Qwen3Coder => format!("{} {close}", literal("</function>\n")),
+        };
+        let arguments = Arguments::Bare(tags);
+        let (open, end) = (String::new(), String::new());
+        Form { open, between: literal("\n"), close: end, before: Box::new(before), after, arguments }
+    }
+
+    fn pythonic(&self) -> Form {
+        let tags = [("<|tool_call_start|>", "<|tool_call_end|>"), ("<|python_start|>", "<|python_end|>")];
+        let known = tags.into_iter().find(|(open, _)| self.tokenizer.token_to_id(open).is_some());
+        let (open, close) =
+            known.map_or_else(Default::default, |(open, close)| (self.tag(open), self.tag(close)));
+        Form {
+            open: format!("{open} {}", literal("[")),
+            between: literal(", "),
+            close: format!("{} {close}", literal("]")),
+            before: Box::new(|tool| literal(&format!("{tool}("))),
+            after: literal(")"),
+            arguments: Arguments::Python,
+        }
+    }
+
+    /// One call of a tool.
+    fn call(&mut self, index: usize, tool: &Tool, form: &Form) -> Result<String> {
+        let name = match form.arguments {
+            Arguments::Json { quoted: true } => {
+                let quoted = Value::from(tool.name.as_str()).to_string();
+                quoted[1..quoted.len() - 1].to_owned()
+            }
+            _ => self.plain_name(&tool.name)?,
+        };
+        let arguments = match form.arguments {
+            Arguments::Json { .. } => {
+                self.schema(index.to_string(), tool.parameters.clone(), tool.strictness)
+            }
+            Arguments::Bare(tags) => self.bare_arguments(index, tool, tags)?,
+            Arguments::Python => self.python_arguments(index, tool)?,
+        };
+        Ok(format!("{} {arguments} {}", (form.before)(&name), form.after))
+    }
+
+    /// A reference to a schema.
+    fn schema(&mut self, place: String, schema: Map<String, Value>, strictness: Strictness) -> String {
+        let name = format!("json{}", place.replace('_', "-"));
+        self.schemas.push((name.clone(), with_options(Value::Object(schema), strictness)));
+        format!("@{name}")
+    }
+
+    /// A name that stands between tags as it is.
+    fn plain_name(&self, name: &str) -> Result<String> {
+        let python = self.syntax == Syntax::Pythonic;
+        let fine = |char: char| char.is_ascii_alphanumeric() || "_.-".contains(char);
+        let begins = name.starts_with(|char: char| char == '_' || char.is_ascii_alphabetic()) || !python;
+        if name.chars().all(fine) && begins {
+            return Ok(name.to_owned());
+        }
+        Err(Error::new(
+            ErrorKind::InvalidArguments,
+            format!(
+                "the tool {name:?}: in the syntax of this checkpoint a name consists of letters, digits, _, - and ."
+            ),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! Enforced formats and tool calls on the demo model, through the public door.
+
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+use whin::chat::{Chat, ToolChoice};
+use whin::constrain::Format;
+use whin::{Completion, Engine, ErrorKind, FinishReason, Options, Request, Sampling};
+
+fn engine() -> &'static Engine {
+    static ENGINE: OnceLock<Engine> = OnceLock::new();
+    ENGINE.get_or_init(|| Engine::load(None, &Options::default()).unwrap())
+}
+
+fn user(text: &str) -> Vec<Value> {
+    vec![json!({ "role": "user", "content": text })]
+}
+
+fn wild(seed: u64) -> Sampling {
+    Sampling { temperature: 1.5, seed: Some(seed), ..Sampling::default() }
+}
+
+/// What the answer says, without its reasoning.
+fn content(completion: &Completion) -> String {
+    match &completion.answer {
+        Some(answer) => answer.content.clone().unwrap(),
+        None => completion.generated_text.clone().unwrap(),
+    }
+}
+
+fn finish(request: &Request) -> Completion {
+    engine().generate(request).unwrap().finish().unwrap()
+}
+
+fn weather() -> Value {
+    json!({ "type": "function", "function": { "name": "get_weather", "parameters": { "type": "object",
+        "properties": { "location": { "type": "string", "maxLength": 20 } }, "required": ["location"] } } })
+}
+
+fn chat(text: &str) -> Chat {
+    let mut chat = Chat::new(user(text));
+    chat.conversation.template_kwargs.insert("enable_thinking".into(), json!(false));
+    chat
+}
+
+#[test]
+fn sampled_answers_fit_a_schema() {
+    let schema = json!({ "type": "object", "properties": {
+        "name": { "type": "string", "minLength": 1, "maxLength": 20 },
+        "age": { "type": "integer", "minimum": 0, "maximum": 150 },
+        "tags": { "type": "array", "items": { "enum": ["a", "b", null] }, "maxItems": 3 },
+    }, "required": ["name", "age", "tags"], "additionalProperties": false });
+    let validator = jsonschema::draft202012::new(&schema).unwrap();
+    for seed in 0..200 {
+        let request = Request {
+            format: Some(Format::json_schema(schema.clone())),
+            sampling: wild(seed),
+            max_new_tokens: Some(400),
+            ..if seed % 2 == 0 { Request::text("Some JSON: ") } else { Request::chat(chat("Who is it?")) }
+        };
+        let completion = finish(&request);
+        let text = content(&completion);
+        assert_eq!(completion.finish_reason, FinishReason::Eos, "{text}");
+        let value: Value =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{seed}: {error}: {text:?}"));
+        assert!(validator.is_valid(&value), "{text}");
+    }
+}
+
+#[test]
+fn sampled_answers_match_a_regex() {
+    let regex = regex::Regex::new("^[A-Z][a-z]{2,9}( [0-9]{1,3}){2}$").unwrap();
+    for seed in 0..200 {
+        let request = Request {
+            format: Some(Format::Regex("[A-Z][a-z]{2,9}( [0-9]{1,3}){2}".into())),
+            sampling: wild(seed),
+            ..Request::chat(chat("Say something"))
+        };
+        let text = content(&finish(&request));
+        assert!(regex.is_match(&text), "{text}");
+    }
+}
+
+#[test]
+fn one_of_several_texts_is_chosen_and_the_end_follows() {
+    let choices = vec!["Tokyo".to_owned(), "Paris".to_owned()];
+    let request = Request {
+        format: Some(Format::Choice(choices.clone())),
+        ignore_eos: true, // the form has an end of its own
+        logprobs: Some(3),
+        ..Request::chat(chat("What is the capital of Japan?"))
+    };
+    let completion = finish(&request);
+    assert!(choices.contains(&content(&completion)), "{completion:?}");
+    assert_eq!(completion.finish_reason, FinishReason::Eos);
+    // Nothing but the two end tokens had a chance in the end.
+    let last = completion.logprobs.as_ref().unwrap().last().unwrap();
+    assert_eq!(last.top[2].1, whin::sample::NO_CHANCE, "{last:?}");
+    assert!((last.top[0].1.exp() + last.top[1].1.exp() - 1.0).abs() < 1e-5, "{last:?}");
+}
+
+#[test]
+fn required_calls_are_calls() {
+    for choice in [ToolChoice::Required, ToolChoice::Function("get_weather".into())] {
+        for seed in 0..40 {
+            let mut chat = chat("What is 2 + 2?");
+            chat.conversation.tools = vec![weather()];
+            chat.tool_choice = choice.clone();
+            chat.parallel_tool_calls = seed % 2 == 0;
+            let request = Request {
+                sampling: if seed < 2 { Sampling::default() } else { wild(seed) },
+                max_new_tokens: Some(1500),
+                ..Request::chat(chat)
+            };
+            let completion = finish(&request);
+            let written = completion.generated_text.unwrap();
+            assert_ne!(completion.finish_reason, FinishReason::Length, "{written}");
+            let answer = completion.answer.unwrap();
+            assert_eq!(answer.content, None, "{answer:?}");
+            assert!(!answer.tool_calls.is_empty(), "{written}");
+            for call in &answer.tool_calls {
+                assert_eq!(call.name, "get_weather");
+                let arguments: Value = serde_json::from_str(&call.arguments).unwrap();
+                assert!(arguments["location"].is_string() && arguments.as_object().unwrap().len() == 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_form_holds_behind_the_reasoning() {
+    let mut reasoned = 0;
+    for seed in 0..40 {
+        let request = Request {
+            format: Some(Format::Regex("[0-9]{1,4}!".into())),
+            sampling: wild(seed),
+            max_new_tokens: Some(600),
+            ..Request::chat(Chat::new(user("What is 17 + 25? Think.")))
+        };
+        let completion = finish(&request);
+        let answer = completion.answer.unwrap();
+        if completion.finish_reason == FinishReason::Length {
+            assert_eq!(answer.content, None, "still thinking: {answer:?}");
+            continue;
+        }
+        reasoned += usize::from(answer.reasoning.is_some());
+        let content = answer.content.unwrap();
+        assert!(content.ends_with('!') && content[..content.len() - 1].parse::<u32>().is_ok(), "{content:?}");
+    }
+    assert!(reasoned > 0, "no answer reasoned");
+}
+
+#[test]
+fn messages_are_continued_in_their_form() {
+    let format = Some(Format::json_schema(
+        json!({ "type": "array", "items": { "type": "integer", "maximum": 9 }, "maxItems": 2 }),
+    ));
+    let mut begun = user("Two numbers, please");
+    begun.push(json!({ "role": "assistant", "content": "[3" }));
+    let mut chat = chat("");
+    chat.conversation.messages = begun;
+    chat.conversation.continue_final_message = true;
+    let request = Request { format: format.clone(), sampling: wild(1), ..Request::chat(chat.clone()) };
+    let text = "[3".to_owned() + &content(&finish(&request));
+    assert!(
+        serde_json::from_str::<Vec<f64>>(&text)
+            .is_ok_and(|items| items[0] as i64 % 10 == 3 || items[0] == 3.0),
+        "{text}"
+    );
+    chat.conversation.messages[1]["content"] = json!("{");
+    let error = engine().generate(&Request { format, ..Request::chat(chat) }).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::InvalidArguments);
+}
+
+#[test]
+fn contradictions_are_refused() {
+    let mut chat = chat("What?");
+    chat.conversation.tools = vec![weather()];
+    chat.tool_choice = ToolChoice::Required;
+    let request = Request { format: Some(Format::JsonObject), ..Request::chat(chat.clone()) };
+    assert_eq!(engine().generate(&request).err().unwrap().kind(), ErrorKind::InvalidArguments);
+    chat.conversation.tools[0]["function"]["parameters"]["properties"]["location"]["not"] = json!({});
+    let error = engine().generate(&Request::chat(chat)).err().unwrap();
+    assert!(error.to_string().contains("get_weather") && error.to_string().contains("not"), "{error}");
+}
