@@ -231,7 +231,15 @@ impl Writer<'_> {
                 let form = raw(each(String::new(), Box::new(before), String::new()));
                 Form { open: format!("({})?", both(tag("<|start|>"), "assistant")), ..form }
             }
-            Syntax::Qwen3Coder | Syntax::Glm4 => self.bare(),
+            Syntax::Qwen3Coder => self.bare(bare::Tags::Qwen3Coder, "tool_call"),
+            Syntax::Glm4 => self.bare(bare::Tags::Glm4, "tool_call"),
+            Syntax::SeedOss => self.bare(bare::Tags::Qwen3Coder, "seed:tool_call"),
+            Syntax::MiniMaxM2 => self.bare(bare::Tags::MiniMaxM2, "minimax:tool_call"),
+            Syntax::Gemma4 => {
+                let message = "calls of tools cannot be enforced in the syntax of this checkpoint, which is Gemma 4's: leave \
+                               them to the model";
+                return Err(Error::new(ErrorKind::InvalidArguments, message));
+            }
             Syntax::Pythonic => self.pythonic(),
         })
     }
@@ -258,16 +266,12 @@ impl Writer<'_> {
         }
     }
 
-    fn bare(&self) -> Form {
-        let tags = if self.syntax == Syntax::Glm4 { bare::Tags::Glm4 } else { bare::Tags::Qwen3Coder };
-        let (open, close) = (self.tag("<tool_call>"), self.tag("</tool_call>"));
-        let before = move |tool: &str| match tags {
-            bare::Tags::Glm4 => format!("{open} {}", literal(&format!("{tool}\n"))),
-            bare::Tags::Qwen3Coder => format!("{open} {}", literal(&format!("\n<function={tool}>\n"))),
-        };
-        let after = match tags {
-            bare::Tags::Glm4 => close,
-            bare::Tags::Qwen3Coder => format!("{} {close}", literal("</function>\n")),
+    fn bare(&self, tags: bare::Tags, block: &str) -> Form {
+        let (open, close) = (self.tag(&format!("<{block}>")), self.tag(&format!("</{block}>")));
+        let before = move |tool: &str| format!("{open} {}", literal(&tags.opening(tool)));
+        let after = match tags.closing() {
+            "" => close,
+            closing => format!("{} {close}", literal(closing)),
         };
         let arguments = Arguments::Bare(tags);
         let (open, end) = (String::new(), String::new());

@@ -13,13 +13,34 @@ pub(super) enum Tags {
     Qwen3Coder,
     /// `<arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value>\n`
     Glm4,
+    /// `<parameter name="KEY">VALUE</parameter>\n`
+    MiniMaxM2,
 }
 
 impl Tags {
+    /// What stands before the arguments of a call.
+    pub fn opening(self, tool: &str) -> String {
+        match self {
+            Self::Qwen3Coder => format!("\n<function={tool}>\n"),
+            Self::Glm4 => format!("{tool}\n"),
+            Self::MiniMaxM2 => format!("\n<invoke name=\"{tool}\">\n"),
+        }
+    }
+
+    /// What stands behind them.
+    pub fn closing(self) -> &'static str {
+        match self {
+            Self::Qwen3Coder => "</function>\n",
+            Self::Glm4 => "",
+            Self::MiniMaxM2 => "</invoke>\n",
+        }
+    }
+
     fn before(self, key: &str) -> String {
         match self {
             Self::Qwen3Coder => format!("<parameter={key}>\n"),
             Self::Glm4 => format!("<arg_key>{key}</arg_key>\n<arg_value>"),
+            Self::MiniMaxM2 => format!("<parameter name=\"{key}\">"),
         }
     }
 
@@ -27,13 +48,14 @@ impl Tags {
         match self {
             Self::Qwen3Coder => "\n</parameter>\n",
             Self::Glm4 => "</arg_value>\n",
+            Self::MiniMaxM2 => "</parameter>\n",
         }
     }
 
     /// Any text in which the closing tag does not begin: without `</pa`, or `</ar`.
     fn text(self) -> &'static str {
         match self {
-            Self::Qwen3Coder => r"(?s:[^<]|<+(?:[^<\/]|\/[^p<]|\/p[^a<]))*",
+            Self::Qwen3Coder | Self::MiniMaxM2 => r"(?s:[^<]|<+(?:[^<\/]|\/[^p<]|\/p[^a<]))*",
             Self::Glm4 => r"(?s:[^<]|<+(?:[^<\/]|\/[^a<]|\/a[^r<]))*",
         }
     }
@@ -159,7 +181,7 @@ fn parameters(tool: &Tool) -> Result<Vec<Parameter<'_>>> {
         if schema.to_string().contains(r##""$ref":"#""##) {
             return Err(refused(tool, key, "refers to all parameters"));
         }
-        if key.contains(['<', '>', '\n', '\r', '=']) {
+        if key.contains(['<', '>', '\n', '\r', '=', '"']) {
             return Err(refused(tool, key, "is no name that can stand in a tag"));
         }
         Ok(schema.as_object().cloned().unwrap_or_default())
