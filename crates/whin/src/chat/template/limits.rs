@@ -5,7 +5,8 @@ use std::thread;
 
 use serde_json::Value;
 
-use super::Conversation;
+use super::{Conversation, unsupported};
+use crate::{Error, ErrorKind, Result};
 
 /// The longest prompt, in bytes.
 pub(super) const MAX_OUTPUT: usize = 16 << 20;
@@ -36,18 +37,17 @@ fn size(value: &Value) -> u64 {
     }
 }
 
-/// Runs `work` on a thread with stack enough for the deepest recursion that the engine allows.
-pub(super) fn with_stack<T: Send>(
-    work: impl FnOnce() -> Result<T, minijinja::Error> + Send,
-) -> Result<T, minijinja::Error> {
+/// Runs `work` on a thread with stack enough for the deepest recursion that the engine allows. Nothing of the engine may
+/// leave it: an error holds the template's values, which take as much stack to free.
+pub(super) fn with_stack<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("whin-template".to_owned()).stack_size(STACK);
-        let failed = |what: String| minijinja::Error::new(minijinja::ErrorKind::InvalidOperation, what);
         match thread.spawn_scoped(scope, work) {
-            Ok(running) => {
-                running.join().unwrap_or_else(|_| Err(failed("the template engine gave up".to_owned())))
+            Ok(running) => running.join().unwrap_or_else(|_| Err(unsupported("the template engine gave up"))),
+            Err(error) => {
+                let message = format!("no thread could be started to render the chat template: {error}");
+                Err(Error::new(ErrorKind::OutOfMemory, message).caused_by(error))
             }
-            Err(error) => Err(failed(format!("no thread could be started: {error}"))),
         }
     })
 }

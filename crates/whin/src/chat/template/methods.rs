@@ -119,6 +119,7 @@ fn dictionary(state: &State, value: &Value, method: &str, args: &[Value]) -> Res
         let Some(key) = args.get(0, "key")? else {
             return Err(invalid("get expected at least 1 argument, got 0"));
         };
+        let key = super::operators::counted(state, key)?;
         let default = args.get(1, "default")?;
         args.finish(2)?;
         let found = value.as_object().and_then(|object| object.get_value(&key));
@@ -153,6 +154,8 @@ fn list(state: &State, value: &Value, method: &str, args: &[Value]) -> Result<Va
                 return Err(invalid(format!("{method} expected at least 1 argument, got 0")));
             };
             args.finish(1)?;
+            let wanted = super::operators::counted(state, wanted)?;
+            let value = &super::operators::counted(state, value.clone())?;
             let mut count = 0;
             for (index, item) in value.try_iter()?.checked().enumerate() {
                 if item? == wanted {
@@ -178,6 +181,7 @@ fn list(state: &State, value: &Value, method: &str, args: &[Value]) -> Result<Va
 fn string(state: &mut State, text: &str, method: &str, args: &[Value]) -> Result<Value, Error> {
     if method == "format" {
         refuse_wide_fields(text)?;
+        args.iter().try_for_each(|arg| super::operators::counted(state, arg.clone()).map(drop))?;
         return format(FormatStyle::StrFormat, text, args).map(Value::from);
     }
     let args = Args::new(method, args)?;
