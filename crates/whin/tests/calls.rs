@@ -15,16 +15,22 @@ fn tool(name: &str, parameters: Value) -> Value {
 /// Parameters of all kinds.
 fn tools() -> Vec<Value> {
     vec![
-        tool("get_weather", json!({ "type": "object", "properties": {
+        tool(
+            "get_weather",
+            json!({ "type": "object", "properties": {
             "location": { "type": "string", "maxLength": 12 },
             "days": { "type": "integer", "minimum": 1, "maximum": 14 },
             "unit": { "enum": ["celsius", "fahrenheit"] },
-        }, "required": ["location", "unit"] })),
-        tool("search-2", json!({ "type": "object", "properties": {
+        }, "required": ["location", "unit"] }),
+        ),
+        tool(
+            "search-2",
+            json!({ "type": "object", "properties": {
             "flags": { "type": "array", "items": { "type": "boolean" }, "maxItems": 3 },
             "deep": { "type": "boolean" },
             "filter": { "type": "object", "properties": { "a": { "type": ["number", "null"] } }, "additionalProperties": false },
-        }, "required": [] })),
+        }, "required": [] }),
+        ),
         tool("now", json!({ "type": "object", "properties": {} })),
         json!({ "type": "function", "function": { "name": "ping" } }),
     ]
@@ -50,7 +56,9 @@ fn check(walker: &Walker, syntax: Syntax, calls: &Calls, count: u64) {
         let answer = read(syntax, &all, &text);
         assert_eq!(answer.content, None, "{syntax:?}: {text:?}");
         match calls {
-            Calls::Required { parallel: true } => assert!(!answer.tool_calls.is_empty(), "{syntax:?}: {text:?}"),
+            Calls::Required { parallel: true } => {
+                assert!(!answer.tool_calls.is_empty(), "{syntax:?}: {text:?}")
+            }
             _ => assert_eq!(answer.tool_calls.len(), 1, "{syntax:?}: {text:?}"),
         }
         for call in answer.tool_calls {
@@ -88,8 +96,10 @@ fn with_special_markers() -> Walker {
         .collect();
     for marker in &markers {
         if !added.iter().any(|token| token["content"] == *marker) {
-            added.push(json!({ "id": next, "content": marker, "single_word": false, "lstrip": false, "rstrip": false,
-                "normalized": false, "special": true }));
+            added.push(
+                json!({ "id": next, "content": marker, "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": true }),
+            );
             next += 1;
         }
     }
@@ -106,7 +116,8 @@ fn markers_that_are_special_tokens_are_these_tokens() {
     for syntax in Syntax::ALL {
         check(&walker, syntax, &Calls::Required { parallel: true }, 30);
     }
-    let grammar = tool_grammar(&walker.tokenizer, Syntax::DeepSeekV31, &tools(), &Calls::Named("now".into())).unwrap();
+    let grammar =
+        tool_grammar(&walker.tokenizer, Syntax::DeepSeekV31, &tools(), &Calls::Named("now".into())).unwrap();
     let mut matcher = walker.grammars.compile(&grammar).unwrap();
     let begin = walker.tokenizer.token_to_id("<｜tool▁calls▁begin｜>").unwrap();
     assert_eq!(walker.allowed(matcher.mask().unwrap()), [begin]);

@@ -43,7 +43,13 @@ impl World {
                 if phase != Phase::Content {
                     grammar = final_channel(&grammar, &self.tokenizer);
                 }
-                (vec!["<|channel|>analysis<|message|>", "<|start|>assistant<|channel|>analysis<|message|>"], "<|end|>")
+                (
+                    vec![
+                        "<|channel|>analysis<|message|>",
+                        "<|start|>assistant<|channel|>analysis<|message|>",
+                    ],
+                    "<|end|>",
+                )
             }
             _ => (vec!["<think>"], "</think>"),
         };
@@ -70,14 +76,18 @@ impl World {
         let mut ids = Vec::new();
         for _ in 0..5000 {
             let mask = enforcer.mask().unwrap().to_vec();
-            let allowed = |id: &&u32| mask.get(**id as usize / 32).is_some_and(|word| word >> (**id % 32) & 1 == 1);
+            let allowed =
+                |id: &&u32| mask.get(**id as usize / 32).is_some_and(|word| word >> (**id % 32) & 1 == 1);
             let all: Vec<u32> = (0..mask.len() as u32 * 32).collect();
             let usual: Vec<&u32> = usual.iter().filter(allowed).collect();
             let id = match usual.choose(&mut random) {
                 Some(id) if random.random_bool(0.9) => **id,
-                _ => *all.iter().filter(allowed).collect::<Vec<_>>().choose(&mut random).unwrap(),
+                _ => **all.iter().filter(allowed).collect::<Vec<_>>().choose(&mut random).unwrap(),
             };
-            let taken = enforcer.accept(*id).unwrap();
+            let taken = enforcer.accept(id).unwrap_or_else(|error| {
+                let text = self.tokenizer.decode(&ids, false);
+                panic!("{error}: {:?} after {text:?}", self.tokenizer.decode(&[id], false))
+            });
             if taken == self.eos {
                 return ids;
             }
@@ -102,7 +112,10 @@ impl World {
             reasoned += usize::from(answer.reasoning.is_some());
             let content = answer.content.unwrap_or_else(|| panic!("no content: {text:?}"));
             let digits = content.strip_suffix('!').unwrap_or_else(|| panic!("{content:?} in {text:?}"));
-            assert!((1..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit()), "{text:?}");
+            assert!(
+                (1..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit()),
+                "{text:?}"
+            );
         }
         reasoned
     }
@@ -111,7 +124,25 @@ impl World {
 #[test]
 fn the_grammar_holds_behind_the_tags() {
     let world = World::new(Conventions { reasoning: Some(ReasoningTags::THINK), syntax: None });
-    let usual = ["<think>", "</think>", "<", "</", "think", "thin", "k>", ">", ">4", "</think>4", ">\n\n42!", ">x", "\n\n", "\n", " ", "4", "!"];
+    let usual = [
+        "<think>",
+        "</think>",
+        "<",
+        "</",
+        "think",
+        "thin",
+        "k>",
+        ">",
+        ">4",
+        "</think>4",
+        ">\n\n42!",
+        ">x",
+        "\n\n",
+        "\n",
+        " ",
+        "4",
+        "!",
+    ];
     let reasoned = world.check(Phase::Undecided, &usual);
     assert!((10..290).contains(&reasoned), "{reasoned}");
     assert!(world.check(Phase::Reasoning, &usual) > 200);
@@ -122,7 +153,19 @@ fn the_grammar_holds_behind_the_tags() {
 #[test]
 fn the_grammar_holds_in_the_final_channel() {
     let world = World::new(Conventions { reasoning: None, syntax: Some(Syntax::Harmony) });
-    let usual = ["<|channel|>", "analysis", "<|message|>", "<|end|>", "<|start|>", "assistant", "final", "4", "!", "x", "\n"];
+    let usual = [
+        "<|channel|>",
+        "analysis",
+        "<|message|>",
+        "<|end|>",
+        "<|start|>",
+        "assistant",
+        "final",
+        "4",
+        "!",
+        "x",
+        "\n",
+    ];
     let reasoned = world.check(Phase::Undecided, &usual);
     assert!((10..290).contains(&reasoned), "{reasoned}");
     assert!(world.check(Phase::Reasoning, &usual) > 200);
