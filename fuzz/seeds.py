@@ -470,40 +470,52 @@ def template():
     write("template", "talk-deep", (CHATML + "\n---\n").encode() + b'{"messages": [{"role": "user", "content": ' + b"[" * 120 + b"]" * 120 + b"}]}")
 
 
-# the text of an answer
+# the text of an answer, behind the number of its syntax and the length of its pieces
+
+SYNTAXES = ["harmony", "deepseek", "deepseek-v31", "kimi", "mistral-named", "mistral", "command", "nemotron", "gemma", "seed", "minimax", "glm",
+    "coder", "hermes", "granite", "pythonic", "llama", "none"]
+
 
 def answer():
     call = '{"name": "f", "arguments": {"x": 1.0, "y": "</tool_call> } é"}}'
     for name, kind, text in [
-        ("hermes", 0, f"<think>\nhm\n</think>\n\nLook:\n<tool_call>\n{call}\n</tool_call>\n<tool_call>{call}"),
-        ("coder", 1, "<tool_call>\n<function=f>\n<parameter=x>\n1\n</parameter>\n<parameter=y>\na\nb\n</parameter>\n</function>\n</tool_call>"),
-        ("llama", 2, '{"name": "f", "parameters": {"x": 1}}; {"name": "g", "parameters": {}}'),
-        ("llama-tag", 2, '<|python_tag|>brave_search.call(query="x")'),
-        ("mistral", 3, '[TOOL_CALLS][{"name": "f", "arguments": {"x": 1}}, {"name": "g", "arguments": {}}]'),
-        ("mistral-args", 4, '[TOOL_CALLS]f[ARGS]{"x": 1}[TOOL_CALLS]g[ARGS]{}'),
-        ("pythonic", 5, '[f(x=1, y="a)]"), g(z=[1, None, {"k": True}])]'),
-        ("deepseek", 6, "<think>a</think>b<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"x\": 1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
-        ("deepseek-v31", 7, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"x\": 1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
-        ("harmony", 8, "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"x\": 1}<|call|>"),
-        ("thinks", 9, "<think>a<think>b</think>c</think>d<think>e</think>"),
-        ("prose", 0, "Write <tool_call> and then JSON, as in <tool_call>{x}."),
-        ("cut", 0, f"<tool_call>\n{call[:40]}"),
-        ("nested", 0, "<tool_call>" * 30 + call),
-        ("deep", 0, '<tool_call>{"name": "f", "arguments": ' + '{"a":' * 200 + "1" + "}" * 201),
-        ("escapes", 0, '<tool_call>{"name": "\\u0066\\ud83d", "arguments": "{\\"x\\": \\"\\\\u00e9\\"}"}</tool_call>'),
-        ("empty-name", 0, '<tool_call>{"name": "", "arguments": {}}</tool_call>'),
-        ("wrong-types", 0, '<tool_call>{"name": 3, "arguments": []}</tool_call><tool_call>[1]</tool_call>'),
-        ("coder-cut", 1, "<tool_call>\n<function=f>\n<parameter=x>\n1\n</param"),
-        ("python-odd", 5, "[f(x=1), 2, g(]"),
-        ("harmony-cut", 8, "<|channel|>commentary to=functions.f<|message|>{\"x\": "),
-        ("mistral-cut", 3, '[TOOL_CALLS][{"name": "f", "arguments": {"x": 1}}, {"name"'),
-        ("tags-in-tags", 0, "<think>" * 3 + "</think>" * 3 + "<tool_</tool_call>"),
-        ("blanks", 0, " \n\t\n<think>\n\n</think>\n \n a \n"),
-        ("nul", 0, "\0<think>\0</think>\0"),
-        ("empty", 0, ""),
+        ("hermes", "hermes", f"<think>\nhm\n</think>\n\nLook:\n<tool_call>\n{call}\n</tool_call>\n<tool_call>{call}"),
+        ("coder", "coder", "<tool_call>\n<function=f>\n<parameter=x>\n1\n</parameter>\n<parameter=y>\na\nb\n</parameter>\n</function>\n</tool_call>"),
+        ("llama", "llama", '{"name": "f", "parameters": {"x": 1}}; {"name": "g", "parameters": {}}'),
+        ("llama-tag", "llama", '<|python_tag|>brave_search.call(query="x")'),
+        ("mistral", "mistral", '[TOOL_CALLS][{"name": "f", "arguments": {"x": 1}}, {"name": "g", "arguments": {}}]'),
+        ("mistral-args", "mistral-named", '[TOOL_CALLS]f[ARGS]{"x": 1}[TOOL_CALLS]g[ARGS]{}'),
+        ("pythonic", "pythonic", '[f(x=1, y="a)]"), g(z=[1, None, {"k": True}])]'),
+        ("deepseek", "deepseek", "<think>a</think>b<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"x\": 1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
+        ("deepseek-v31", "deepseek-v31", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"x\": 1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
+        ("harmony", "harmony", "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"x\": 1}<|call|>"),
+        ("thinks", "none", "<think>a<think>b</think>c</think>d<think>e</think>"),
+        ("prose", "hermes", "Write <tool_call> and then JSON, as in <tool_call>{x}."),
+        ("cut", "hermes", f"<tool_call>\n{call[:40]}"),
+        ("nested", "hermes", "<tool_call>" * 30 + call),
+        ("deep", "hermes", '<tool_call>{"name": "f", "arguments": ' + '{"a":' * 200 + "1" + "}" * 201),
+        ("escapes", "hermes", '<tool_call>{"name": "\\u0066\\ud83d", "arguments": "{\\"x\\": \\"\\\\u00e9\\"}"}</tool_call>'),
+        ("empty-name", "hermes", '<tool_call>{"name": "", "arguments": {}}</tool_call>'),
+        ("wrong-types", "hermes", '<tool_call>{"name": 3, "arguments": []}</tool_call><tool_call>[1]</tool_call>'),
+        ("coder-cut", "coder", "<tool_call>\n<function=f>\n<parameter=x>\n1\n</param"),
+        ("python-odd", "pythonic", "[f(x=1), 2, g(]"),
+        ("harmony-cut", "harmony", "<|channel|>commentary to=functions.f<|message|>{\"x\": "),
+        ("mistral-cut", "mistral", '[TOOL_CALLS][{"name": "f", "arguments": {"x": 1}}, {"name"'),
+        ("tags-in-tags", "hermes", "<think>" * 3 + "</think>" * 3 + "<tool_</tool_call>"),
+        ("blanks", "hermes", " \n\t\n<think>\n\n</think>\n \n a \n"),
+        ("nul", "hermes", "\0<think>\0</think>\0"),
+        ("empty", "hermes", ""),
+        ("kimi", "kimi", '<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"x": 1}<|tool_call_end|><|tool_calls_section_end|>'),
+        ("command", "command", '<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "f", "parameters": {"x": 1}}]<|END_ACTION|>'),
+        ("nemotron", "nemotron", '<TOOLCALL>[{"name": "f", "arguments": {"x": 1}}]</TOOLCALL>'),
+        ("gemma", "gemma", '<|tool_call>call:f{x:1,y:<|"|>a}<|"|>,l:[1,{k:null}]}<tool_call|>'),
+        ("minimax", "minimax", '<minimax:tool_call>\n<invoke name="f">\n<parameter name="x">1</parameter>\n</invoke>\n</minimax:tool_call>'),
+        ("seed", "seed", "<seed:tool_call>\n<function=f>\n<parameter=x>1</parameter>\n</function>\n</seed:tool_call>"),
+        ("glm", "glm", "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"),
+        ("granite", "granite", '<|tool_call|>[{"name": "f", "arguments": {"x": 1}}]'),
     ]:
-        write("answer", name, bytes([kind]) + text.encode())
-    write("answer", "bad-utf8", b"\x00<tool_call>{\"name\": \"\xff\", \"arguments\": {}}</tool_call>\xf0\x9f")
+        write("answer", name, bytes([SYNTAXES.index(kind), 0]) + text.encode())
+    write("answer", "bad-utf8", b"\x0c\x00<tool_call>{\"name\": \"\xff\", \"arguments\": {}}</tool_call>\xf0\x9f")
 
 
 for make in (header, index, config, generation, cache, tokenizer, template, answer):

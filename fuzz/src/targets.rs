@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use whin::chat::template::Template;
-use whin::chat::{Conventions, Phase, Router};
 use whin::checkpoint::{Source, Tensors, end_tokens};
+pub use whin::fuzzing::answer;
 use whin::fuzzing::{CacheReader, source};
 use whin::model::{Plan, Spec, config};
 use whin::tokenizer::Tokenizer;
-use whin::{Answer, CacheMode, Checkpoint, Conversation, Engine, Error, KvKind, Options, Weights};
+use whin::{CacheMode, Checkpoint, Conversation, Engine, Error, KvKind, Options, Weights};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What is done with an input; says whether loading would go on with it.
@@ -195,49 +195,6 @@ pub fn template(data: &[u8]) -> bool {
         continue_final_message: given["continue"] == true,
     };
     sound(template.apply(&conversation)).is_some()
-}
-
-/// Sources of templates, each with another syntax of answers.
-const CONVENTIONS: [&str; 10] = [
-    "<tool_call>{\"name\": <think></think>",
-    "<function=example><parameter= <tool_call> <think>",
-    "<|python_tag|> \"parameters\"",
-    "[TOOL_CALLS] [THINK] [/THINK]",
-    "[TOOL_CALLS] [ARGS]",
-    "[func_name1(params_name1=params_value1)]",
-    "<｜tool▁calls▁begin｜> ```json <think>",
-    "<｜tool▁calls▁begin｜> <｜tool▁sep｜> </think>",
-    "<|channel|> <|message|> <|call|>",
-    "<think></think>",
-];
-
-/// An answer: its first byte says by which conventions it is taken apart and in which pieces it comes.
-pub fn answer(data: &[u8]) -> bool {
-    let Some((first, text)) = data.split_first() else { return false };
-    let text = String::from_utf8_lossy(text);
-    let conventions = Conventions::detect(CONVENTIONS[usize::from(first % 10)], &|_| false);
-    let start = [Phase::Undecided, Phase::Reasoning, Phase::Content][usize::from(first / 10 % 3)];
-    let tools = [json!({"type": "function", "function": {"name": "f", "parameters": {
-        "type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "string"}}}}})];
-    let router = || Router::new(&conventions, start, true).with_tools(&tools);
-    let whole = answer_of(router(), [text.as_ref()]);
-    let pieces = text.char_indices().map(|(at, c)| &text[at..at + c.len_utf8()]);
-    assert_eq!(answer_of(router(), pieces), whole, "{text:?} in pieces");
-    for call in &whole.tool_calls {
-        let arguments: Value = serde_json::from_str(&call.arguments).expect("arguments are JSON");
-        assert!(arguments.is_object() && !call.name.is_empty(), "{call:?}");
-    }
-    let _ = whin::split_tool_calls(&text);
-    !whole.tool_calls.is_empty()
-}
-
-fn answer_of<'a>(mut router: Router, pieces: impl IntoIterator<Item = &'a str>) -> Answer {
-    let mut answer = Answer::default();
-    for piece in pieces {
-        router.push(piece).iter().for_each(|delta| answer.push(delta));
-    }
-    router.finish().iter().for_each(|delta| answer.push(delta));
-    answer
 }
 
 /// A checkpoint, and the folder of its cache.

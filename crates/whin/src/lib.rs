@@ -52,7 +52,9 @@ mod fit;
 pub mod memory;
 
 pub use cache::{CacheMode, Verify};
-pub use chat::{Answer, Chat, ChatPrompt, Conversation, Delta, Encoding, ToolCall, ToolChoice};
+pub use chat::{
+    Answer, Chat, ChatPrompt, Conversation, Delta, Encoding, ToolCall, ToolChoice, split_tool_calls,
+};
 pub use checkpoint::Download;
 pub use device::{Device, DeviceInfo, available_threads, devices, instruction_sets, peak_flops};
 pub use engine::{Engine, Options};

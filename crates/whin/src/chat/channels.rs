@@ -32,11 +32,11 @@ fn channel(header: &str) -> &str {
     &name[..end]
 }
 
-/// Whom a header speaks to: the word behind `to=`.
+/// The tool that a header speaks to: the word behind `to=`.
 fn recipient(header: &str) -> Option<&str> {
     let name = &header[header.find("to=")? + "to=".len()..];
     let end = name.find(|c: char| c.is_whitespace() || c == '<').unwrap_or(name.len());
-    (end > 0).then_some(&name[..end])
+    (!["", "assistant", "user", "all"].contains(&&name[..end])).then_some(&name[..end])
 }
 
 #[derive(Debug)]
@@ -123,6 +123,9 @@ impl Channels {
             self.state = State::Body { reasoning: false, candidate: end };
         }
         self.give(end);
+        if let State::Body { candidate, .. } = &mut self.state {
+            *candidate = end;
+        }
         std::mem::take(&mut self.deltas)
     }
 

@@ -197,7 +197,7 @@ pub enum Phase {
 }
 
 /// Adds a piece, joined to the one before if both are text of one kind; an empty one is left out.
-fn add(deltas: &mut Vec<Delta>, delta: Delta) {
+pub(crate) fn add(deltas: &mut Vec<Delta>, delta: Delta) {
     match (deltas.last_mut(), delta) {
         (_, Delta::Reasoning(text) | Delta::Content(text)) if text.is_empty() => {}
         (Some(Delta::Reasoning(before)), Delta::Reasoning(text))

@@ -71,16 +71,12 @@ impl StandIns {
     /// Puts stand-ins into every string of a value, keys included.
     pub fn mark(&self, value: &mut Value) {
         match value {
-            Value::String(text) => {
-                if text.chars().any(|c| self.of(c).is_some()) {
-                    *text = text.chars().map(|c| self.of(c).unwrap_or(c)).collect();
-                }
-            }
+            Value::String(text) => *text = self.marked(text),
             Value::Array(values) => values.iter_mut().for_each(|value| self.mark(value)),
             Value::Object(map) => {
                 let marked = std::mem::take(map).into_iter().map(|(key, mut value)| {
                     self.mark(&mut value);
-                    (key.chars().map(|c| self.of(c).unwrap_or(c)).collect(), value)
+                    (self.marked(&key), value)
                 });
                 *map = marked.collect::<Map<String, Value>>();
             }
@@ -88,8 +84,10 @@ impl StandIns {
         }
     }
 
-    fn of(&self, c: char) -> Option<char> {
-        self.pairs.iter().find(|(character, _)| *character == c).map(|(_, stand_in)| *stand_in)
+    fn marked(&self, text: &str) -> String {
+        let stand_in =
+            |c| self.pairs.iter().find(|(character, _)| *character == c).map_or(c, |(_, stand_in)| *stand_in);
+        text.chars().map(stand_in).collect()
     }
 
     /// The text with its own characters again, and the sorted places, in bytes, of those that had stand-ins. Where the

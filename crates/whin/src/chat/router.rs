@@ -60,7 +60,7 @@ impl Router {
         }
     }
 
-    /// Gives what was held back, when no more comes. Pieces pushed later begin nothing new.
+    /// Gives what was held back, when no more comes.
     pub fn finish(&mut self) -> Vec<Delta> {
         match &mut self.kind {
             Kind::Tags(tags) => tags.finish(),

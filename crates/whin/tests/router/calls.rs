@@ -1,7 +1,7 @@
 //! Calls in every syntax, as models write them.
 
 use serde_json::{Value, json};
-use whin::chat::{Conventions, Phase, Router, Syntax, split_tool_calls};
+use whin::chat::{Conventions, Phase, ReasoningTags, Router, Syntax, split_tool_calls};
 
 use super::{expect, parts};
 
@@ -236,6 +236,29 @@ fn deepseek() {
 #[test]
 fn the_others() {
     table(
+        Syntax::SeedOss,
+        &[
+            (
+                "<seed:tool_call>\n<function=f>\n<parameter=a>b</parameter>\n</function>\n</seed:tool_call>",
+                "",
+                &[r#"f {"a": "b"}"#],
+            ),
+            (
+                "<tool_call><function=f></function></tool_call>",
+                "<tool_call><function=f></function></tool_call>",
+                &[],
+            ),
+        ],
+    );
+    table(
+        Syntax::MiniMaxM2,
+        &[(
+            "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">b</parameter>\n</invoke>\n<invoke name=\"g\">\n</invoke>\n</minimax:tool_call>",
+            "",
+            &[r#"f {"a": "b"}"#, "g {}"],
+        )],
+    );
+    table(
         Syntax::KimiK2,
         &[(
             "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\": 1}<|tool_call_end|><|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
@@ -265,6 +288,25 @@ fn the_others() {
 }
 
 #[test]
+fn gemma() {
+    table(
+        Syntax::Gemma4,
+        &[
+            (
+                "<|tool_call>call:f{a:<|\"|>x}, \"y\"<|\"|>,n:1.50,l:[1,<|\"|>é<|\"|>,{k:null}],o:{},t:true}<tool_call|>",
+                "",
+                &[r#"f {"a": "x}, \"y\"", "n": 1.50, "l": [1, "é", {"k": null}], "o": {}, "t": true}"#],
+            ),
+            (
+                "So.\n<|tool_call>call:f{ }<tool_call|><|tool_call>call:g{ a : b c , <|\"|>d<|\"|> : 2 }",
+                "So.",
+                &["f {}", r#"g {"a": "b c", "d": 2}"#],
+            ),
+        ],
+    );
+}
+
+#[test]
 fn templates_tell_the_syntax() {
     let none = |_: &str| false;
     let detect = |template: &str| Conventions::detect(template, &none).syntax;
@@ -282,10 +324,16 @@ fn templates_tell_the_syntax() {
         ("<|start|>assistant<|channel|>final<|message|>", Syntax::Harmony),
         ("<|tool_calls_section_begin|>", Syntax::KimiK2),
         ("<|tool_call|>", Syntax::Granite),
+        ("{{- '<|tool_call>call:' + name }}", Syntax::Gemma4),
+        ("<seed:tool_call>\n<function=", Syntax::SeedOss),
+        ("{% set begin = '<minimax:tool_call>' %}<invoke name=", Syntax::MiniMaxM2),
     ] {
         assert_eq!(detect(template), Some(syntax), "{template}");
     }
     assert_eq!(detect("{{ messages }}"), None);
+    let seedling =
+        Conventions::detect(include_str!("../../../../models/seedling/chat_template.jinja"), &none);
+    assert_eq!((seedling.syntax, seedling.reasoning), (Some(Syntax::Hermes), Some(ReasoningTags::THINK)));
     let token = |text: &str| ["<tool_call>", "<think>", "</think>"].contains(&text);
     let known = Conventions::detect("{% for tool in tools %}", &token);
     assert_eq!(

@@ -1,6 +1,7 @@
 //! Splits answers into reasoning, content and tool calls: what is what, and that pieces change nothing.
 
 mod calls;
+mod long;
 mod malformed;
 mod pieces;
 
@@ -255,26 +256,6 @@ fn the_prompt_says_where_an_answer_begins() {
 }
 
 #[test]
-fn a_million_bytes_of_arguments_in_single_bytes_take_no_time() {
-    let text =
-        format!("<tool_call>{{\"name\": \"f\", \"arguments\": {{\"a\": \"{}\"}}}}", "x".repeat(1 << 20));
-    let start = std::time::Instant::now();
-    let mut router = Router::new(&QWEN, Phase::Undecided, true);
-    for byte in text.chars() {
-        router.push(byte.encode_utf8(&mut [0; 4]));
-    }
-    assert_eq!(parts(router.finish()).2.len(), 1);
-    // Beginnings within beginnings, none of which becomes anything.
-    let text = "<tool_call>{\"".repeat(1 << 16);
-    let mut router = Router::new(&QWEN, Phase::Undecided, true);
-    let mut deltas = router.push(&text);
-    deltas.extend(router.finish());
-    assert_eq!(joined(deltas), [Delta::Content(text)]);
-    let seconds = start.elapsed().as_secs_f64();
-    assert!(seconds < 5.0, "{seconds} s"); // tenths of a second on an idle machine
-}
-
-#[test]
 fn channels_are_reasoning_content_and_calls() {
     let analysis = "<|channel|>analysis<|message|>Hm.<|end|>";
     for (text, expected) in [
@@ -303,4 +284,17 @@ fn channels_are_reasoning_content_and_calls() {
     ] {
         expect(&HARMONY, Phase::Undecided, &text, expected);
     }
+}
+
+#[test]
+fn without_tools_a_message_to_one_is_text_with_its_markup() {
+    let call = "<|channel|>commentary to=functions.f<|message|>{}";
+    let text = format!("<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{call}<|call|>");
+    let mut router = Router::new(&HARMONY, Phase::Undecided, false);
+    let mut deltas = router.push(&text);
+    deltas.extend(router.finish());
+    let content = format!("<|start|>assistant{call}");
+    assert_eq!(deltas, [Delta::Reasoning("Hm.".to_owned()), Delta::Content(content)]);
+    // A message to a person is content.
+    expect(&HARMONY, Phase::Undecided, "<|channel|>final to=user<|message|>{}", ("", "{}", &[]));
 }

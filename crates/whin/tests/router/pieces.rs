@@ -27,6 +27,9 @@ const SOUND: &[&str] = &[
     "<|tool_call|>[{\"name\": \"f\"}]<|/tool_call|>",
     "<TOOLCALL>[{\"name\": \"f\"}]</TOOLCALL>",
     "<|START_ACTION|>[{\"tool_name\": \"f\"}]<|END_ACTION|>",
+    "<seed:tool_call><function=f><parameter=a>b</parameter></function></seed:tool_call>",
+    "<minimax:tool_call><invoke name=\"f\"><parameter name=\"a\">b</parameter></invoke></minimax:tool_call>",
+    "<|tool_call>call:f{a:<|\"|>}<|\"|>,b:[1]}<tool_call|>",
     "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant",
     "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>",
     "<|channel|>final<|message|>Hi.<|return|>",
@@ -112,7 +115,7 @@ fn conventions() -> impl Strategy<Value = Conventions> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4096))]
+    #![proptest_config(ProptestConfig::with_cases(16384))]
 
     #[test]
     fn any_pieces_give_what_the_whole_text_gives(
@@ -139,6 +142,9 @@ proptest! {
             prop_assert!(text[..pair[1]].ends_with(router.since_phase()));
         }
         pieces.extend(router.finish());
+        // Nobody pushes after the end; if someone does, there is text.
+        router.push(&text);
+        router.finish();
         prop_assert!(!pieces.iter().any(|delta| matches!(delta, Delta::Content(text) | Delta::Reasoning(text) if text.is_empty())));
         prop_assert_eq!(joined(pieces), joined(whole.clone()));
 
@@ -176,4 +182,19 @@ fn the_sound_calls_are_sound() {
         });
         assert!(sound, "{text}");
     }
+}
+
+/// The inputs that the fuzzer of answers begins with: each text in each syntax, whole and in single characters.
+#[test]
+fn seeds_of_the_fuzzer_hold() {
+    let mut texts: Vec<&str> = TABLE.iter().flat_map(|(_, texts)| texts.iter().copied()).collect();
+    texts.extend(SOUND);
+    let mut calls = 0;
+    for text in texts {
+        for choice in 0..=u8::MAX {
+            let input = [&[choice, choice / 51], text.as_bytes()].concat();
+            calls += usize::from(whin::fuzzing::answer(&input));
+        }
+    }
+    assert!(calls > 256);
 }

@@ -45,6 +45,7 @@ pub(super) fn add(env: &mut Environment<'static>, clock: Clock) {
     });
     env.add_filter("wordcount", wordcount);
     env.add_filter("truncate", truncate);
+    env.add_filter("whin_each", each);
     env.add_filter("escape", escape);
     env.add_filter("e", escape);
     env.add_filter("dictsort", dictsort);
@@ -315,6 +316,21 @@ fn indent(state: &State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<Str
         out.push(line)?;
     }
     out.finish()
+}
+
+/// What a loop walks over.
+fn each(state: &State, value: &Value) -> Result<Value, Error> {
+    match value.kind() {
+        ValueKind::None | ValueKind::Bool | ValueKind::Number => {
+            Err(invalid(format!("'{}' object is not iterable", type_name(value))))
+        }
+        ValueKind::String => {
+            let text = value.as_str().unwrap_or_default();
+            charge(state, text.len().saturating_mul(32))?;
+            Ok(Value::from(text.chars().map(Value::from).collect::<Vec<_>>()))
+        }
+        _ => Ok(value.clone()),
+    }
 }
 
 /// As MarkupSafe writes it.

@@ -1,8 +1,8 @@
 //! What the template engine reads otherwise than Jinja, rewritten.
 
 /// Replaces `{% generation %}`, which transformers adds to Jinja, by `{% with %}`, and its end likewise: both only open a
-/// scope. Keeps the line end behind `{% raw %}`, which Jinja does not take away. Text, comments and strings stay as they
-/// are.
+/// scope. Keeps the line end behind `{% raw %}`, which Jinja does not take away. Checks what loops walk over. Text, comments
+/// and strings stay as they are.
 pub(super) fn for_the_engine(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -19,6 +19,7 @@ pub(super) fn for_the_engine(source: &str) -> String {
         let (tag, behind) = tag.split_at(end);
         match word(tag) {
             "generation" => out.push_str(&tag.replacen("generation", "with", 1)),
+            "for" => out.push_str(&with_checked_iterable(tag)),
             "raw" => out.push_str(&with_line_end(tag)),
             "endgeneration" => out.push_str(&tag.replacen("endgeneration", "endwith", 1)),
             _ => out.push_str(tag),
@@ -68,6 +69,51 @@ fn end_of_raw(tag: &str) -> usize {
     tag.len()
 }
 
+/// A loop over `(…) | whin_each`, a filter that refuses what Python does not iterate over, and has texts as lists.
+fn with_checked_iterable(tag: &str) -> String {
+    let Some(inside) = tag.strip_suffix("%}") else { return tag.to_owned() };
+    let inside = inside.strip_suffix(['-', '+']).unwrap_or(inside);
+    let words = top_level_words(inside);
+    let Some(&(_, iterable)) = words.iter().find(|(word, _)| *word == "in") else { return tag.to_owned() };
+    let behind = words.iter().find(|(word, at)| *at > iterable && matches!(*word, "if" | "recursive"));
+    let end = behind.map_or(inside.len(), |(word, at)| at - word.len());
+    if iterable > end {
+        return tag.to_owned();
+    }
+    // The line ends inside stay where they are, for the line numbers of errors.
+    format!("{} ({}) | whin_each {}", &tag[..iterable], &tag[iterable..end], &tag[end..])
+}
+
+/// The words of a block tag outside of strings and brackets, each with the place behind it.
+fn top_level_words(tag: &str) -> Vec<(&str, usize)> {
+    let mut words = Vec::new();
+    let (mut depth, mut quote, mut start, mut escaped) = (0, None, None, false);
+    for (at, c) in tag.char_indices().skip(2).chain([(tag.len(), ' ')]) {
+        let is_word = c.is_alphanumeric() || c == '_';
+        match quote {
+            Some(_) if escaped => escaped = false,
+            Some(_) if c == '\\' => escaped = true,
+            Some(open) if c == open => quote = None,
+            Some(_) => {}
+            None if is_word => start = start.or(Some(at)),
+            None => {
+                if let Some(start) = start.take()
+                    && depth == 0
+                {
+                    words.push((&tag[start..at], at));
+                }
+                match c {
+                    '\'' | '"' => quote = Some(c),
+                    '(' | '[' | '{' => depth += 1,
+                    ')' | ']' | '}' => depth -= 1,
+                    _ => {}
+                }
+            }
+        }
+    }
+    words
+}
+
 /// A raw block whose first line end is there twice, since the engine takes one away.
 fn with_line_end(tag: &str) -> String {
     let (start, inside) = tag.split_at(end_of_tag(tag, "%}"));
@@ -94,6 +140,13 @@ mod tests {
             ),
             ("{% set generation = 1 %}{{ generation }}", "{% set generation = 1 %}{{ generation }}"),
             ("{% if '%}' == \"\\\"%}\" %}{", "{% if '%}' == \"\\\"%}\" %}{"),
+            ("{%- for x in y -%}", "{%- for x in ( y ) | whin_each -%}"),
+            (
+                "{% for a, b in c['in if'](d if e) if x %}",
+                "{% for a, b in ( c['in if'](d if e) ) | whin_each if x %}",
+            ),
+            ("{%for x in[1]recursive%}", "{%for x in ([1]) | whin_each recursive%}"),
+            ("{% for x of y %}{% for x in", "{% for x of y %}{% for x in"),
             ("{% raw %}\na{% endraw %}", "{% raw %}\n\na{% endraw %}"),
             ("{% raw -%}\na{% endraw %}", "{% raw -%}\na{% endraw %}"),
             ("generation { %é{", "generation { %é{"),

@@ -14,6 +14,9 @@ use crate::chat::buffer::{Match, compare};
 /// The tags around the parts of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
+    /// Around a block of calls.
+    pub open: &'static str,
+    pub close: &'static str,
     /// Before the name; none where the name stands first.
     name: Option<&'static str>,
     /// Behind the name; none where a newline or the next tag ends it.
@@ -23,15 +26,16 @@ pub(super) struct Form {
     /// Before a value; none where it follows the key.
     value: Option<&'static str>,
     value_end: &'static str,
+    /// Behind a call; where that is `close`, a block holds one only.
     end: &'static str,
-    /// Behind all calls of a block; none where `end` is the end of the block.
-    close: Option<&'static str>,
     bare: Bare,
 }
 
 impl Form {
     /// Of Qwen3-Coder.
-    pub const FUNCTION: Self = Self {
+    pub const QWEN: Self = Self {
+        open: "<tool_call>",
+        close: "</tool_call>",
         name: Some("<function="),
         name_end: Some(">"),
         key: "<parameter=",
@@ -39,11 +43,25 @@ impl Form {
         value: None,
         value_end: "</parameter>",
         end: "</function>",
-        close: Some("</tool_call>"),
         bare: Bare::Text,
     };
+    /// Of Seed-OSS.
+    pub const SEED: Self = Self { open: "<seed:tool_call>", close: "</seed:tool_call>", ..Self::QWEN };
+    /// Of MiniMax M2.
+    pub const MINI_MAX: Self = Self {
+        open: "<minimax:tool_call>",
+        close: "</minimax:tool_call>",
+        name: Some("<invoke name=\""),
+        name_end: Some("\">"),
+        key: "<parameter name=\"",
+        key_end: "\">",
+        end: "</invoke>",
+        ..Self::QWEN
+    };
     /// Of GLM 4.5.
-    pub const KEYS: Self = Self {
+    pub const GLM: Self = Self {
+        open: "<tool_call>",
+        close: "</tool_call>",
         name: None,
         name_end: None,
         key: "<arg_key>",
@@ -51,7 +69,6 @@ impl Form {
         value: Some("<arg_value>"),
         value_end: "</arg_value>",
         end: "</tool_call>",
-        close: None,
         bare: Bare::Json,
     };
 }
@@ -59,6 +76,7 @@ impl Form {
 #[derive(Debug)]
 pub(super) struct Markup {
     form: Form,
+    single: bool, // the end of the call is that of the block
     schemas: Arc<Schemas>,
     state: State,
     name: String,
@@ -90,6 +108,7 @@ impl Markup {
         };
         Self {
             form,
+            single: form.end == form.close,
             schemas: schemas.clone(),
             state,
             name: String::new(),
@@ -102,9 +121,7 @@ impl Markup {
 
     /// For a block whose name begins at once, and which ends with the call.
     pub fn named(form: Form, schemas: &Arc<Schemas>) -> Self {
-        let mut markup = Self::new(Form { close: None, ..form }, schemas, 0);
-        markup.state = State::Name { from: 0, tag: 0 };
-        markup
+        Self { single: true, state: State::Name { from: 0, tag: 0 }, ..Self::new(form, schemas, 0) }
     }
 
     /// Expects one of `tags` behind blanks: the one that is there, or what to say meanwhile.
@@ -176,6 +193,7 @@ impl Markup {
         let last = block.len() - 1;
         let end = match self.form.name_end {
             Some(end) if Self::ends(block, tag, end) => *tag,
+            Some(_) if *tag < block.len() => return Err(Step::More),
             None if matches!(block[last], b'\n' | b'<') => last,
             _ if matches!(block[last], b'\n' | b'<' | b'{' | b'"') => return Err(Step::Failed),
             _ => return Err(Step::More),
@@ -232,20 +250,20 @@ impl Markup {
         self.places.clear();
         self.calls.push(named(&self.name, &json).ok_or(Step::Failed)?);
         self.state = State::After { tag: None };
-        Err(if self.form.close.is_some() { Step::More } else { Step::Done(at) })
+        Err(if self.single { Step::Done(at) } else { Step::More })
     }
 
     /// Behind a call: the end of the block, which may be missing before the next one, or another call.
     fn read_after(&mut self, block: &[u8]) -> Result<(), Step> {
         let State::After { tag } = &mut self.state else { return Err(Step::Failed) };
-        let (Some(close), Some(name)) = (self.form.close, self.form.name) else { return Err(Step::Failed) };
-        match Self::expect(block, tag, &[close, name, "<tool_call>"])? {
+        let Form { open, close, name, .. } = self.form;
+        match Self::expect(block, tag, &[close, open, name.unwrap_or(close)])? {
             0 => Err(Step::Done(block.len())),
-            1 => {
+            1 => Err(Step::Done(tag.unwrap_or_default())),
+            _ => {
                 self.state = State::Name { from: block.len(), tag: block.len() };
                 Err(Step::More)
             }
-            _ => Err(Step::Done(tag.unwrap_or_default())),
         }
     }
 }

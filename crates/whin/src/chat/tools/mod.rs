@@ -6,6 +6,7 @@
 
 mod block;
 mod call;
+mod gemma;
 mod json;
 mod literal;
 mod llama;

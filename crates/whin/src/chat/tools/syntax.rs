@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::block::{Block, End};
+use super::gemma::Gemma;
 use super::llama::Llama;
 use super::markup::{Form, Markup};
 use super::mistral::Mistral;
@@ -22,6 +23,10 @@ pub enum Syntax {
     Qwen3Coder,
     /// `<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>`: GLM 4.5.
     Glm4,
+    /// As Qwen3-Coder's, between `<seed:tool_call>` tags: Seed-OSS.
+    SeedOss,
+    /// `<minimax:tool_call><invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke></minimax:tool_call>`.
+    MiniMaxM2,
     /// `{"name": …, "parameters": {…}}` as the whole answer, several with `;` between them: Llama 3. Behind
     /// `<|python_tag|>` the same, or `NAME.call(KEY=VALUE)`, or code for the tool `python`.
     Llama3Json,
@@ -46,13 +51,15 @@ pub enum Syntax {
     Nemotron,
     /// `<|START_ACTION|>[{"tool_name": …, "parameters": {…}}]<|END_ACTION|>`: Command R7B.
     Command,
+    /// `<|tool_call>call:NAME{KEY:VALUE}<tool_call|>`, with `<|"|>` around strings: Gemma 4.
+    Gemma4,
     /// OpenAI's channels: `<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>`: gpt-oss.
     Harmony,
 }
 
 impl Syntax {
     /// All of them, in the order in which they are looked for: none is hidden by one before it.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::Harmony,
         Self::DeepSeekV3,
         Self::DeepSeekV31,
@@ -61,6 +68,9 @@ impl Syntax {
         Self::Mistral { named: false },
         Self::Command,
         Self::Nemotron,
+        Self::Gemma4,
+        Self::SeedOss,
+        Self::MiniMaxM2,
         Self::Glm4,
         Self::Qwen3Coder,
         Self::Hermes,
@@ -110,6 +120,8 @@ impl Syntax {
         match self {
             Self::Hermes | Self::Glm4 => &["<tool_call>"],
             Self::Qwen3Coder => &["<tool_call>", "<function="],
+            Self::SeedOss => &["<seed:tool_call>"],
+            Self::MiniMaxM2 => &["<minimax:tool_call>"],
             Self::Llama3Json => &["<|python_tag|>"],
             Self::Mistral { .. } => &["[TOOL_CALLS]"],
             Self::Pythonic => &["<|tool_call_start|>", "<|python_start|>", "<function_calls>"],
@@ -118,6 +130,7 @@ impl Syntax {
             Self::Granite => &["<|tool_call|>"],
             Self::Nemotron => &["<TOOLCALL>"],
             Self::Command => &["<|START_ACTION|>"],
+            Self::Gemma4 => &["<|tool_call>"],
             Self::Harmony => &[],
         }
     }
@@ -137,12 +150,15 @@ impl Syntax {
     fn inner(self) -> &'static [&'static str] {
         match self {
             Self::Hermes | Self::Qwen3Coder | Self::Glm4 => &["</tool_call>"],
+            Self::SeedOss => &["</seed:tool_call>"],
+            Self::MiniMaxM2 => &["</minimax:tool_call>"],
             Self::Mistral { .. } => &["[ARGS]", "[CALL_ID]"],
             Self::Pythonic => &["<|tool_call_end|>", "<|python_end|>", "</function_calls>"],
             Self::DeepSeekV3 | Self::DeepSeekV31 => &["<｜tool▁sep｜>", "<｜tool▁call▁end｜>"],
             Self::KimiK2 => &["<|tool_call_argument_begin|>", "<|tool_call_end|>"],
             Self::Nemotron => &["</TOOLCALL>"],
             Self::Command => &["<|END_ACTION|>"],
+            Self::Gemma4 => &["<tool_call|>", "<|\"|>"],
             Self::Harmony => &channels::MARKERS,
             Self::Llama3Json | Self::Granite => &[],
         }
@@ -163,9 +179,11 @@ impl Syntax {
     pub(in crate::chat) fn reader(self, marker: Option<usize>, schemas: &Arc<Schemas>) -> Box<dyn Reader> {
         let tag = |close, again| Block::new(End::Tag { close, again });
         match (self, marker) {
-            (Self::Qwen3Coder, Some(1)) => Box::new(Markup::named(Form::FUNCTION, schemas)),
-            (Self::Hermes | Self::Qwen3Coder, _) => Box::new(Tagged::new(Form::FUNCTION, schemas)),
-            (Self::Glm4, _) => Box::new(Tagged::new(Form::KEYS, schemas)),
+            (Self::Qwen3Coder, Some(1)) => Box::new(Markup::named(Form::QWEN, schemas)),
+            (Self::Hermes | Self::Qwen3Coder, _) => Box::new(Tagged::new(Form::QWEN, schemas)),
+            (Self::SeedOss, _) => Box::new(Tagged::new(Form::SEED, schemas)),
+            (Self::MiniMaxM2, _) => Box::new(Tagged::new(Form::MINI_MAX, schemas)),
+            (Self::Glm4, _) => Box::new(Tagged::new(Form::GLM, schemas)),
             (Self::Llama3Json, marker) => Box::new(Llama::new(marker.is_some())),
             (Self::Mistral { .. }, _) => Box::new(Mistral::new()),
             (Self::Pythonic, marker) => Box::new(Pythonic::new(marker.map(|marker| self.inner()[marker]))),
@@ -173,6 +191,7 @@ impl Syntax {
                 Box::new(Sections::new(Marks::DEEP_SEEK, marker))
             }
             (Self::KimiK2, marker) => Box::new(Sections::new(Marks::KIMI, marker)),
+            (Self::Gemma4, _) => Box::new(Gemma::new()),
             (Self::Granite | Self::Harmony, _) => Box::new(Block::new(End::Value)),
             (Self::Nemotron, _) => Box::new(tag("</TOOLCALL>", "<TOOLCALL>")),
             (Self::Command, _) => Box::new(tag("<|END_ACTION|>", "<|START_ACTION|>")),

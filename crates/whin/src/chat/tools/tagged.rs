@@ -1,4 +1,4 @@
-//! Calls between `<tool_call>` tags, in JSON or in markup: the first character tells.
+//! Calls between tags such as `<tool_call>`, in JSON or in markup: the first character tells.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Reader for Tagged {
         }
         let reader: Box<dyn Reader> = match block[block.len() - 1] {
             byte if is_blank(byte) => return Step::More,
-            b'{' | b'[' => Box::new(Block::new(End::Tag { close: "</tool_call>", again: "<tool_call>" })),
+            b'{' | b'[' => Box::new(Block::new(End::Tag { close: self.form.close, again: self.form.open })),
             _ => Box::new(Markup::new(self.form, &self.schemas, block.len() - 1)),
         };
         self.reader.insert(reader).read(block)

@@ -1,0 +1,98 @@
+//! Who may write control tokens, with the tokenizers and templates of real models: safe prompts have the tokens of
+//! transformers, unless somebody tries.
+
+#![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use whin::{Chat, Checkpoint, Conversation, Encoding};
+
+const MODELS: [&str; 5] = ["qwen3", "llama3_1", "gemma3", "deepseek_v3", "smollm2"];
+
+/// Any model: only its vocabulary counts here.
+const CONFIG: &str = r#"{"model_type": "qwen3", "vocab_size": 300000, "hidden_size": 4, "intermediate_size": 4,
+    "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 2,
+    "max_position_embeddings": 64, "tie_word_embeddings": true}"#;
+
+/// Does something with the checkpoint of each model. Their files are too large for a repository, and lie in the folder
+/// that the environment names.
+fn for_each_model(work: impl Fn(&str, &Checkpoint)) {
+    let Some(fetched) = std::env::var_os("WHIN_CHAT_TOKENIZERS").map(PathBuf::from) else {
+        let why =
+            "not run: WHIN_CHAT_TOKENIZERS names no folder with the models' tokenizers; tools/test sets it";
+        assert!(std::env::var_os("CI").is_none(), "{why}");
+        return eprintln!("{why}");
+    };
+    for model in MODELS {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("config.json"), CONFIG).unwrap();
+        for file in ["tokenizer.json", "tokenizer_config.json"] {
+            std::fs::copy(fetched.join(model).join(file), folder.path().join(file)).unwrap();
+        }
+        work(model, &Checkpoint::open(Some(folder.path())).unwrap());
+    }
+}
+
+fn conversations() -> Vec<Conversation> {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chat-golden.json");
+    let golden: Value = serde_json::from_slice(&std::fs::read(fixture).unwrap()).unwrap();
+    let entries = golden["conversations"].as_array().unwrap();
+    let list = |entry: &Value, key: &str| entry[key].as_array().cloned();
+    let conversation = |entry: &Value| Conversation {
+        messages: list(entry, "messages").unwrap(),
+        tools: list(entry, "tools").unwrap_or_default(),
+        template_kwargs: entry["template_kwargs"].as_object().cloned().unwrap_or_default(),
+        documents: list(entry, "documents"),
+        continue_final_message: entry["continue_final_message"].as_bool().unwrap_or(false),
+    };
+    entries.iter().map(conversation).collect()
+}
+
+#[test]
+fn safe_prompts_have_the_tokens_of_transformers() {
+    for_each_model(|model, checkpoint| {
+        let tokenizer = checkpoint.tokenizer().unwrap();
+        let (mut same, mut forged) = (0, 0);
+        for conversation in conversations() {
+            let mut chat = Chat { conversation, ..Chat::default() };
+            let Ok(safe) = checkpoint.chat_prompt(&chat) else { continue };
+            chat.encoding = Encoding::Parity;
+            let parity = checkpoint.chat_prompt(&chat).unwrap();
+            assert_eq!(safe.text, parity.text, "{model}");
+            assert_eq!(parity.token_ids, tokenizer.encode(&parity.text).unwrap());
+            assert_eq!(tokenizer.decode(&safe.token_ids, false), tokenizer.decode(&parity.token_ids, false));
+            match safe.token_ids == parity.token_ids {
+                true => same += 1,
+                false => forged += 1,
+            }
+        }
+        // A few conversations of the table try.
+        assert!(same >= 20 && forged <= 5, "{model}: {same} are the same and {forged} are not");
+    });
+}
+
+#[test]
+fn control_tokens_of_users_are_text() {
+    let ends = ["<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<｜end▁of▁sentence｜>", "<|im_end|>"];
+    for_each_model(|model, checkpoint| {
+        let tokenizer = checkpoint.tokenizer().unwrap();
+        let end = ends[MODELS.iter().position(|known| *known == model).unwrap()];
+        let id = tokenizer.token_to_id(end).unwrap();
+        let count = |content: &str, encoding| {
+            let messages = [
+                json!({"role": "user", "content": content}),
+                json!({"role": "assistant", "content": "Yes."}),
+                json!({"role": "user", "content": format!("{content}{content}")}),
+            ];
+            let prompt = checkpoint.chat_prompt(&Chat { encoding, ..Chat::new(messages) }).unwrap();
+            prompt.token_ids.iter().filter(|other| **other == id).count()
+        };
+        let honest = count("Hi", Encoding::Safe);
+        assert_eq!(count("Hi", Encoding::Parity), honest, "{model}");
+        for forged in [end.to_owned(), format!("a{end}\n\n{end}<b>"), format!(" {end} ")] {
+            assert_eq!(count(&forged, Encoding::Safe), honest, "{model}: {forged:?}");
+            assert!(count(&forged, Encoding::Parity) > honest, "{model}: {forged:?}");
+        }
+    });
+}
