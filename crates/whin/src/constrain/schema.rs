@@ -388,6 +388,3 @@ fn escaped(name: &str) -> String {
 fn quoted(value: &Value) -> String {
     shortened(value.to_string(), LONGEST_QUOTE)
 }
-
-#[cfg(test)]
-mod tests;

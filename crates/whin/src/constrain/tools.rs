@@ -74,7 +74,11 @@ pub fn tool_grammar(
     }
     let parallel = matches!(calls, Calls::Required { parallel: true }) && syntax != Syntax::Harmony;
     let mut writer = Writer { tokenizer, syntax, rules: String::new(), schemas: Vec::new() };
-    let form = writer.form()?;
+    let form = writer.form().ok_or_else(|| {
+        refuse(
+            "calls of tools cannot be enforced in the syntax of this checkpoint, which is Gemma 4's".into(),
+        )
+    })?;
     let mut names = Vec::new();
     for (index, tool) in tools.iter().enumerate() {
         let body = writer.call(index, tool, &form)?;
@@ -150,6 +154,32 @@ enum Arguments {
     Python,
 }
 
+impl Form {
+    /// Calls one after the other.
+    fn each(between: &str, before: impl Fn(&str) -> String + 'static, after: &str) -> Self {
+        Self {
+            open: String::new(),
+            between: between.to_owned(),
+            close: String::new(),
+            before: Box::new(before),
+            after: after.to_owned(),
+            arguments: Arguments::Json { quoted: true },
+        }
+    }
+
+    /// A JSON list of objects, with these names for tool and arguments, between tags.
+    fn list(open: &str, [name, arguments]: [&'static str; 2], close: &str) -> Self {
+        let before = move |tool: &str| literal(&format!("{{\"{name}\": \"{tool}\", \"{arguments}\": "));
+        let (open, close) = (format!("{open} \"[\""), format!("\"]\" {close}"));
+        Self { open, close, ..Self::each(&literal(", "), before, &literal("}")) }
+    }
+
+    /// The same with names that do not stand within JSON.
+    fn raw(self) -> Self {
+        Self { arguments: Arguments::Json { quoted: false }, ..self }
+    }
+}
+
 struct Writer<'a> {
     tokenizer: &'a Tokenizer,
     syntax: Syntax,
@@ -166,82 +196,64 @@ impl Writer<'_> {
         }
     }
 
-    fn form(&self) -> Result<Form> {
+    /// None for a syntax that cannot be enforced yet.
+    fn form(&self) -> Option<Form> {
         let tag = |text: &str| self.tag(text);
-        let text = |text: &str| literal(text);
-        let both = |first: String, second: &str| format!("{first} {}", literal(second));
-        // A list of objects between tags.
-        let list = |open: String, name: &'static str, arguments: &'static str, close: String| Form {
-            open: both(open, "["),
-            between: text(", "),
-            close: format!("{} {close}", literal("]")),
-            before: Box::new(move |tool| literal(&format!("{{\"{name}\": \"{tool}\", \"{arguments}\": "))),
-            after: text("}"),
-            arguments: Arguments::Json { quoted: true },
-        };
-        let each = |between: String, before: Box<dyn Fn(&str) -> String>, after: String| Form {
-            open: String::new(),
-            between,
-            close: String::new(),
-            before,
-            after,
-            arguments: Arguments::Json { quoted: true },
-        };
-        let raw = |form: Form| Form { arguments: Arguments::Json { quoted: false }, ..form };
-        Ok(match self.syntax {
+        Some(match self.syntax {
             Syntax::Hermes => {
                 let (open, close) = (tag("<tool_call>"), tag("</tool_call>"));
                 let before = move |tool: &str| {
                     format!("{open} {}", literal(&format!("\n{{\"name\": \"{tool}\", \"arguments\": ")))
                 };
-                each(text("\n"), Box::new(before), format!("{} {close}", text("}\n")))
+                Form::each(&literal("\n"), before, &format!("{} {close}", literal("}\n")))
             }
             Syntax::Llama3Json => {
                 let before = |tool: &str| literal(&format!("{{\"name\": \"{tool}\", \"parameters\": "));
-                each(text("; "), Box::new(before), text("}"))
+                Form::each(&literal("; "), before, &literal("}"))
             }
-            Syntax::Mistral { named: false } => list(tag("[TOOL_CALLS]"), "name", "arguments", String::new()),
-            Syntax::Granite => list(tag("<|tool_call|>"), "name", "arguments", String::new()),
-            Syntax::Nemotron => list(tag("<TOOLCALL>"), "name", "arguments", tag("</TOOLCALL>")),
+            Syntax::Mistral { named: false } => Form::list(&tag("[TOOL_CALLS]"), ["name", "arguments"], ""),
+            Syntax::Granite => Form::list(&tag("<|tool_call|>"), ["name", "arguments"], ""),
+            Syntax::Nemotron => Form::list(&tag("<TOOLCALL>"), ["name", "arguments"], &tag("</TOOLCALL>")),
             Syntax::Command => {
-                list(tag("<|START_ACTION|>"), "tool_name", "parameters", tag("<|END_ACTION|>"))
+                Form::list(&tag("<|START_ACTION|>"), ["tool_name", "parameters"], &tag("<|END_ACTION|>"))
             }
             Syntax::Mistral { named: true } => {
                 let (open, arguments) = (tag("[TOOL_CALLS]"), tag("[ARGS]"));
-                let before = move |tool: &str| format!("{open} {} {arguments}", literal(tool));
-                raw(each(String::new(), Box::new(before), String::new()))
-            }
-            Syntax::DeepSeekV3 | Syntax::DeepSeekV31 => raw(self.deep_seek()),
-            Syntax::KimiK2 => {
-                let (open, arguments) = (tag("<|tool_call_begin|>"), tag("<|tool_call_argument_begin|>"));
-                let before = move |tool: &str| {
-                    format!("{open} {} /[0-9]{{1,2}}/ {arguments}", literal(&format!("functions.{tool}:")))
-                };
-                let form = each(String::new(), Box::new(before), tag("<|tool_call_end|>"));
-                let (open, close) = (tag("<|tool_calls_section_begin|>"), tag("<|tool_calls_section_end|>"));
-                raw(Form { open, close, ..form })
-            }
-            Syntax::Harmony => {
-                let (channel, json) = (tag("<|channel|>"), tag("<|constrain|>"));
-                let message = tag("<|message|>");
-                let before = move |tool: &str| {
-                    let to = literal(&format!("commentary to=functions.{tool} "));
-                    format!("{channel} {to} {json} {} {message}", literal("json"))
-                };
-                let form = raw(each(String::new(), Box::new(before), String::new()));
-                Form { open: format!("({})?", both(tag("<|start|>"), "assistant")), ..form }
+                Form::each("", move |tool| format!("{open} {} {arguments}", literal(tool)), "").raw()
             }
             Syntax::Qwen3Coder => self.bare(bare::Tags::Qwen3Coder, "tool_call"),
             Syntax::Glm4 => self.bare(bare::Tags::Glm4, "tool_call"),
             Syntax::SeedOss => self.bare(bare::Tags::Qwen3Coder, "seed:tool_call"),
             Syntax::MiniMaxM2 => self.bare(bare::Tags::MiniMaxM2, "minimax:tool_call"),
-            Syntax::Gemma4 => {
-                let message = "calls of tools cannot be enforced in the syntax of this checkpoint, which is Gemma 4's: leave \
-                               them to the model";
-                return Err(Error::new(ErrorKind::InvalidArguments, message));
-            }
+            Syntax::Gemma4 => return None,
+            Syntax::DeepSeekV3 | Syntax::DeepSeekV31 => self.deep_seek().raw(),
+            Syntax::KimiK2 => self.kimi().raw(),
+            Syntax::Harmony => self.harmony().raw(),
             Syntax::Pythonic => self.pythonic(),
         })
+    }
+
+    fn kimi(&self) -> Form {
+        let (open, arguments) = (self.tag("<|tool_call_begin|>"), self.tag("<|tool_call_argument_begin|>"));
+        let before = move |tool: &str| {
+            format!("{open} {} /[0-9]{{1,2}}/ {arguments}", literal(&format!("functions.{tool}:")))
+        };
+        let form = Form::each("", before, &self.tag("<|tool_call_end|>"));
+        let (open, close) =
+            (self.tag("<|tool_calls_section_begin|>"), self.tag("<|tool_calls_section_end|>"));
+        Form { open, close, ..form }
+    }
+
+    /// The end of the message is an end of the answer.
+    fn harmony(&self) -> Form {
+        let (channel, json) = (self.tag("<|channel|>"), self.tag("<|constrain|>"));
+        let message = self.tag("<|message|>");
+        let before = move |tool: &str| {
+            let to = literal(&format!("commentary to=functions.{tool} "));
+            format!("{channel} {to} {json} \"json\" {message}")
+        };
+        let open = format!("({} \"assistant\")?", self.tag("<|start|>"));
+        Form { open, ..Form::each("", before, "") }
     }
 
     fn deep_seek(&self) -> Form {
@@ -335,6 +347,3 @@ impl Writer<'_> {
         ))
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -9,7 +9,7 @@ const LONGEST_TAG: usize = 64;
 pub(super) struct Watch {
     tags: Vec<Vec<u8>>, // that begin the reasoning
     close: Vec<u8>,
-    /// Tokens that may be part of one that begins it, with their bytes without blanks before them.
+    /// Tokens that may be part of one that begins it, perhaps with blanks before.
     related: Vec<(u32, Vec<u8>)>,
     /// Tokens in which it may end, and more than blanks stand behind that.
     suspects: Vec<(u32, Vec<u8>)>,
@@ -38,10 +38,12 @@ impl Watch {
                 closer = Some(id);
             }
             let text = bytes.trim_ascii_start();
-            if text.is_empty() && bytes.ends_with(b"\n") {
-                blanks.push(id);
+            if text.is_empty() {
+                if bytes.ends_with(b"\n") {
+                    blanks.push(id);
+                }
             } else if tags.iter().any(|tag| is_part_of(text, tag)) {
-                related.push((id, text.to_vec()));
+                related.push((id, bytes.clone()));
             }
             if may_straddle(&bytes, &close) {
                 suspects.push((id, bytes.clone()));
@@ -68,7 +70,9 @@ impl Watch {
     /// The tokens that go on towards the beginning of reasoning behind `text`.
     pub fn openings(&self, text: &[u8]) -> impl Iterator<Item = u32> {
         let rests: Vec<&[u8]> = self.tags.iter().filter_map(|tag| tag.strip_prefix(text)).collect();
+        let first = text.is_empty();
         let fits = move |(_, bytes): &&(u32, Vec<u8>)| {
+            let bytes = if first { bytes.trim_ascii_start() } else { bytes };
             rests.iter().any(|rest| !rest.is_empty() && (rest.starts_with(bytes) || bytes.starts_with(rest)))
         };
         self.related.iter().filter(fits).map(|(id, _)| *id)

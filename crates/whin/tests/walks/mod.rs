@@ -1,5 +1,7 @@
 //! Answers drawn at random from the tokens that a matcher allows.
 
+use std::time::{Duration, Instant};
+
 use rand::seq::IteratorRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -78,6 +80,26 @@ impl Walker {
             ids.push(id);
         }
         panic!("a walk without an end: {text:?}");
+    }
+
+    /// A walk of up to 300 tokens, whose masks and steps are timed.
+    pub fn timed_walk(&self, mut matcher: Matcher, seed: u64, times: &mut Vec<Duration>) {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        for step in 0..300 {
+            let started = Instant::now();
+            let mask = matcher.mask().unwrap();
+            let taken = started.elapsed();
+            let allowed = self.allowed(mask);
+            let tries = if step % 12 == 11 { 200 } else { 1 };
+            let draws = allowed.iter().sample(&mut random, tries);
+            let id = **draws.iter().min_by_key(|id| self.length_to_come(***id)).unwrap();
+            if self.eos.contains(&id) {
+                return;
+            }
+            let started = Instant::now();
+            matcher.accept(id).unwrap();
+            times.push(taken + started.elapsed());
+        }
     }
 
     /// Less for tokens that lead out of a JSON value.

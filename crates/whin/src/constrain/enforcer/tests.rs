@@ -82,9 +82,12 @@ impl World {
             let usual: Vec<&u32> = usual.iter().filter(allowed).collect();
             let id = match usual.choose(&mut random) {
                 Some(id) if random.random_bool(0.9) => **id,
-                _ => *all.iter().filter(allowed).collect::<Vec<_>>().choose(&mut random).unwrap(),
+                _ => **all.iter().filter(allowed).collect::<Vec<_>>().choose(&mut random).unwrap(),
             };
-            let taken = enforcer.accept(*id).unwrap();
+            let taken = enforcer.accept(id).unwrap_or_else(|error| {
+                let text = self.tokenizer.decode(&ids, false);
+                panic!("{error}: {:?} after {text:?}", self.tokenizer.decode(&[id], false))
+            });
             if taken == self.eos {
                 return ids;
             }

@@ -48,10 +48,10 @@ pub(super) fn check(keyword: &str, value: &Value) -> Result<(), Flaw> {
             if !value.as_array().is_some_and(|names| names.iter().all(Value::is_string)) {
                 return wrong("a list of names");
             }
-            let names = value.as_array().into_iter().flatten().filter_map(Value::as_str);
-            return names.map(text).collect::<Result<(), String>>().map_err(because);
+            let mut names = value.as_array().into_iter().flatten().filter_map(Value::as_str);
+            return names.try_for_each(text).map_err(because);
         }
-        "enum" if !value.as_array().is_some_and(|values| !values.is_empty()) => {
+        "enum" if value.as_array().is_none_or(Vec::is_empty) => {
             return wrong("a list of at least one value");
         }
         "enum" | "const" => return constant(value).map_err(because),
