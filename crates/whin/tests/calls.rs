@@ -53,7 +53,14 @@ fn read(syntax: Syntax, tools: &[Value], text: &str) -> Answer {
 }
 
 fn check(walker: &Walker, syntax: Syntax, calls: &Calls, count: u64) {
-    let all = tools();
+    let mut all = tools();
+    if syntax == Syntax::Gemma4 {
+        // Lists and objects are not enforced there.
+        let properties = all[1]["function"]["parameters"]["properties"]
+            .as_object_mut()
+            .expect("a tool or a tokenizer of this test");
+        properties.retain(|name, _| name == "deep");
+    }
     let grammar = tool_grammar(&walker.tokenizer, syntax, &all, calls)
         .unwrap_or_else(|error| panic!("{syntax:?}: {error}"));
     let matcher = walker.grammars.compile(&grammar).unwrap_or_else(|error| panic!("{syntax:?}: {error}"));
@@ -67,8 +74,12 @@ fn check(walker: &Walker, syntax: Syntax, calls: &Calls, count: u64) {
             _ => assert_eq!(answer.tool_calls.len(), 1, "{syntax:?}: {text:?}"),
         }
         for call in answer.tool_calls {
-            let tool = all.iter().find(|tool| tool["function"]["name"] == call.name.as_str()).unwrap();
-            let arguments: Value = serde_json::from_str(&call.arguments).unwrap();
+            let tool = all
+                .iter()
+                .find(|tool| tool["function"]["name"] == call.name.as_str())
+                .expect("a tool or a tokenizer of this test");
+            let arguments: Value =
+                serde_json::from_str(&call.arguments).expect("a tool or a tokenizer of this test");
             let none = json!({ "maxProperties": 0 });
             let schema = tool["function"].get("parameters").unwrap_or(&none);
             assert!(jsonschema::is_valid(schema, &arguments), "{syntax:?}: {text:?}: {}", call.arguments);
@@ -92,10 +103,15 @@ fn every_syntax_reads_back_what_its_grammar_allows() {
 /// The demo tokenizer with the markers of all syntaxes as special tokens.
 fn with_special_markers() -> Walker {
     let json = include_bytes!("../../../models/seedling/tokenizer.json");
-    let mut json: Value = serde_json::from_slice(json).unwrap();
-    let added = json["added_tokens"].as_array_mut().unwrap();
-    let mut next = added.iter().filter_map(|token| token["id"].as_u64()).max().unwrap() + 1;
-    let markers: Vec<&str> = enforced()
+    let mut json: Value = serde_json::from_slice(json).expect("a tool or a tokenizer of this test");
+    let added = json["added_tokens"].as_array_mut().expect("a tool or a tokenizer of this test");
+    let mut next = added
+        .iter()
+        .filter_map(|token| token["id"].as_u64())
+        .max()
+        .expect("a tool or a tokenizer of this test")
+        + 1;
+    let markers: Vec<&str> = Syntax::ALL
         .into_iter()
         .flat_map(|syntax| Conventions { reasoning: None, syntax: Some(syntax) }.markers())
         .collect();

@@ -87,12 +87,14 @@ fn validator(schema: &Value) -> impl Fn(&str) -> bool + use<> {
             map.insert("exclusiveMinimum".into(), map["minimum"].clone());
         }
         if map.get("items").is_some_and(Value::is_array) {
-            let items = map.insert("items".into(), map["additionalItems"].clone()).unwrap();
+            let items =
+                map.insert("items".into(), map["additionalItems"].clone()).expect("a schema of this test");
             map.insert("prefixItems".into(), items);
         }
     }
     let options = jsonschema::options().should_validate_formats(true);
-    let validator = options.with_draft(jsonschema::Draft::Draft202012).build(&modern).unwrap();
+    let validator =
+        options.with_draft(jsonschema::Draft::Draft202012).build(&modern).expect("a schema of this test");
     move |text| serde_json::from_str(text).is_ok_and(|value: Value| validator.is_valid(&value))
 }
 
@@ -117,7 +119,7 @@ fn schemas_are_obeyed_with_a_large_tokenizer() {
 }
 
 fn kind_and_text(format: &Format) -> (ErrorKind, String) {
-    let error = Grammar::new(format).unwrap_err();
+    let error = Grammar::new(format).expect_err("a refusal");
     (error.kind(), error.to_string())
 }
 

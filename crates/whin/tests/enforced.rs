@@ -9,7 +9,7 @@ use whin::{Completion, Engine, ErrorKind, FinishReason, Options, Request, Sampli
 
 fn engine() -> &'static Engine {
     static ENGINE: OnceLock<Engine> = OnceLock::new();
-    ENGINE.get_or_init(|| Engine::load(None, &Options::default()).unwrap())
+    ENGINE.get_or_init(|| Engine::load(None, &Options::default()).expect("an answer"))
 }
 
 fn user(text: &str) -> Vec<Value> {
@@ -23,13 +23,13 @@ fn wild(seed: u64) -> Sampling {
 /// What the answer says, without its reasoning.
 fn content(completion: &Completion) -> String {
     match &completion.answer {
-        Some(answer) => answer.content.clone().unwrap(),
-        None => completion.generated_text.clone().unwrap(),
+        Some(answer) => answer.content.clone().expect("an answer"),
+        None => completion.generated_text.clone().expect("an answer"),
     }
 }
 
 fn finish(request: &Request) -> Completion {
-    engine().generate(request).unwrap().finish().unwrap()
+    engine().generate(request).expect("an answer").finish().expect("an answer")
 }
 
 fn weather() -> Value {

@@ -150,8 +150,8 @@ enum Arguments {
     Json { quoted: bool },
     /// Each between tags, strings as they are.
     Bare(bare::Tags),
-    /// Each as `KEY=VALUE`.
-    Python,
+    /// Each behind its name, with commas between them.
+    Listed(bare::List),
 }
 
 impl Form {
@@ -229,6 +229,8 @@ impl Writer<'_> {
             Syntax::DeepSeekV3 | Syntax::DeepSeekV31 => self.deep_seek().raw(),
             Syntax::KimiK2 => self.kimi().raw(),
             Syntax::Harmony => self.harmony().raw(),
+            Syntax::Qwen3Coder | Syntax::SeedOss | Syntax::Glm4 | Syntax::MiniMaxM2 => self.bare(),
+            Syntax::Gemma4 => self.gemma(),
             Syntax::Pythonic => self.pythonic(),
         })
     }
@@ -278,16 +280,33 @@ impl Writer<'_> {
         }
     }
 
-    fn bare(&self, tags: bare::Tags, block: &str) -> Form {
-        let (open, close) = (self.tag(&format!("<{block}>")), self.tag(&format!("</{block}>")));
-        let before = move |tool: &str| format!("{open} {}", literal(&tags.opening(tool)));
-        let after = match tags.closing() {
-            "" => close,
-            closing => format!("{} {close}", literal(closing)),
+    fn bare(&self) -> Form {
+        let (open, close, tags) = match self.syntax {
+            Syntax::Glm4 => ("<tool_call>", "</tool_call>", bare::Tags::Glm4),
+            Syntax::MiniMaxM2 => ("<minimax:tool_call>", "</minimax:tool_call>", bare::Tags::MiniMaxM2),
+            Syntax::SeedOss => ("<seed:tool_call>", "</seed:tool_call>", bare::Tags::Qwen3Coder),
+            _ => ("<tool_call>", "</tool_call>", bare::Tags::Qwen3Coder),
         };
-        let arguments = Arguments::Bare(tags);
-        let (open, end) = (String::new(), String::new());
-        Form { open, between: literal("\n"), close: end, before: Box::new(before), after, arguments }
+        let (open, close) = (self.tag(open), self.tag(close));
+        let before = move |tool: &str| match tags {
+            bare::Tags::Glm4 => format!("{open} {}", literal(&format!("{tool}\n"))),
+            bare::Tags::Qwen3Coder => format!("{open} {}", literal(&format!("\n<function={tool}>\n"))),
+            bare::Tags::MiniMaxM2 => format!("{open} {}", literal(&format!("\n<invoke name=\"{tool}\">\n"))),
+        };
+        let after = match tags {
+            bare::Tags::Glm4 => close,
+            bare::Tags::Qwen3Coder => format!("{} {close}", literal("</function>\n")),
+            bare::Tags::MiniMaxM2 => format!("{} {close}", literal("</invoke>\n")),
+        };
+        Form { arguments: Arguments::Bare(tags), ..Form::each(&literal("\n"), before, &after) }
+    }
+
+    fn gemma(&self) -> Form {
+        let open = self.tag("<|tool_call>");
+        let before = move |tool: &str| format!("{open} {}", literal(&format!("call:{tool}{{")));
+        let after = format!("\"}}\" {}", self.tag("<tool_call|>"));
+        let arguments = Arguments::Listed(bare::List::Gemma);
+        Form { arguments, ..Form::each("", before, &after) }
     }
 
     fn pythonic(&self) -> Form {
@@ -301,7 +320,7 @@ impl Writer<'_> {
             close: format!("{} {close}", literal("]")),
             before: Box::new(|tool| literal(&format!("{tool}("))),
             after: literal(")"),
-            arguments: Arguments::Python,
+            arguments: Arguments::Listed(bare::List::Python),
         }
     }
 
@@ -319,7 +338,7 @@ impl Writer<'_> {
                 self.schema(index.to_string(), tool.parameters.clone(), tool.strictness)
             }
             Arguments::Bare(tags) => self.bare_arguments(index, tool, tags)?,
-            Arguments::Python => self.python_arguments(index, tool)?,
+            Arguments::Listed(list) => self.listed_arguments(index, tool, list)?,
         };
         Ok(format!("{} {arguments} {}", (form.before)(&name), form.after))
     }

@@ -25,16 +25,19 @@ pub struct Walker {
 impl Walker {
     /// For a model with some more logits than the tokenizer has tokens.
     pub fn new(json: &[u8], ends: &[&str]) -> Self {
-        let tokenizer = Tokenizer::from_bytes(json, "tokenizer.json").unwrap();
+        let tokenizer = Tokenizer::from_bytes(json, "tokenizer.json").expect("a walk that goes on");
         let vocab = tokenizer.vocab_size().next_multiple_of(64) + 64;
-        let eos: Vec<u32> = ends.iter().map(|end| tokenizer.token_to_id(end).unwrap()).collect();
-        let grammars = Grammars::new(&tokenizer, vocab, &eos).unwrap();
+        let eos: Vec<u32> =
+            ends.iter().map(|end| tokenizer.token_to_id(end).expect("a walk that goes on")).collect();
+        let grammars = Grammars::new(&tokenizer, vocab, &eos).expect("a walk that goes on");
         let bytes = (0..vocab as u32).map(|id| tokenizer.token_bytes(id)).collect();
         Self { tokenizer, grammars, eos, shown: Vec::new(), bytes }
     }
 
     pub fn matcher(&self, format: &Format) -> Matcher {
-        self.grammars.compile(&Grammar::new(format).unwrap()).unwrap()
+        self.grammars
+            .compile(&Grammar::new(format).expect("a walk that goes on"))
+            .expect("a walk that goes on")
     }
 
     /// The ids that `mask` allows, all of which must be tokens of text or ends.
@@ -68,13 +71,18 @@ impl Walker {
                 assert!(fine, "token {id} after {text:?}");
             }
             if ends == allowed.len() || ends > 0 && random.random_bool(0.3) {
-                matcher.accept(*self.eos.iter().choose(&mut random).unwrap()).unwrap();
-                assert!(matcher.is_over() && matcher.mask().unwrap().iter().all(|&word| word == 0));
+                matcher
+                    .accept(*self.eos.iter().choose(&mut random).expect("a walk that goes on"))
+                    .expect("a walk that goes on");
+                assert!(
+                    matcher.is_over()
+                        && matcher.mask().expect("a walk that goes on").iter().all(|&word| word == 0)
+                );
                 return text + &stream.finish();
             }
             let tries = if step > LONG && random.random_bool(0.7) { 200 } else { random.random_range(1..4) };
             let draws = allowed.iter().filter(|id| !self.eos.contains(id)).sample(&mut random, tries);
-            let id = **draws.iter().min_by_key(|id| self.length_to_come(***id)).unwrap();
+            let id = **draws.iter().min_by_key(|id| self.length_to_come(***id)).expect("a walk that goes on");
             matcher.accept(id).unwrap_or_else(|error| panic!("{error}: {id} after {text:?}"));
             text += &stream.push(id);
             ids.push(id);
@@ -87,17 +95,17 @@ impl Walker {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         for step in 0..300 {
             let started = Instant::now();
-            let mask = matcher.mask().unwrap();
+            let mask = matcher.mask().expect("a walk that goes on");
             let taken = started.elapsed();
             let allowed = self.allowed(mask);
             let tries = if step % 12 == 11 { 200 } else { 1 };
             let draws = allowed.iter().sample(&mut random, tries);
-            let id = **draws.iter().min_by_key(|id| self.length_to_come(***id)).unwrap();
+            let id = **draws.iter().min_by_key(|id| self.length_to_come(***id)).expect("a walk that goes on");
             if self.eos.contains(&id) {
                 return;
             }
             let started = Instant::now();
-            matcher.accept(id).unwrap();
+            matcher.accept(id).expect("a walk that goes on");
             times.push(taken + started.elapsed());
         }
     }
@@ -114,7 +122,8 @@ impl Walker {
 /// Qwen3's tokenizer, from the folder that `tools/test` fetches it into.
 pub fn qwen3() -> Walker {
     let folder = std::env::var("WHIN_QWEN3_TOKENIZER").expect("WHIN_QWEN3_TOKENIZER; run tools/test");
-    let json = std::fs::read(std::path::Path::new(&folder).join("tokenizer.json")).unwrap();
+    let json =
+        std::fs::read(std::path::Path::new(&folder).join("tokenizer.json")).expect("a walk that goes on");
     Walker::new(&json, &["<|im_end|>", "<|endoftext|>"])
 }
 

@@ -1,4 +1,4 @@
-//! Arguments that are written one by one: between tags, or as Python's keyword arguments.
+//! Arguments that are written one by one: between tags, or in a list.
 
 use serde_json::{Map, Value, json};
 
@@ -11,10 +11,21 @@ use crate::{Error, ErrorKind, Result};
 pub(super) enum Tags {
     /// `<parameter=KEY>\nVALUE\n</parameter>\n`
     Qwen3Coder,
+    /// `<parameter name="KEY">VALUE</parameter>\n`
+    MiniMaxM2,
     /// `<arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value>\n`
     Glm4,
     /// `<parameter name="KEY">VALUE</parameter>\n`
     MiniMaxM2,
+}
+
+/// How arguments are listed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum List {
+    /// `KEY=VALUE, KEY=VALUE`, where values are Python's.
+    Python,
+    /// `KEY:VALUE,KEY:VALUE`, where strings stand between `<|"|>`.
+    Gemma,
 }
 
 impl Tags {
@@ -39,6 +50,7 @@ impl Tags {
     fn before(self, key: &str) -> String {
         match self {
             Self::Qwen3Coder => format!("<parameter={key}>\n"),
+            Self::MiniMaxM2 => format!("<parameter name=\"{key}\">"),
             Self::Glm4 => format!("<arg_key>{key}</arg_key>\n<arg_value>"),
             Self::MiniMaxM2 => format!("<parameter name=\"{key}\">"),
         }
@@ -47,6 +59,7 @@ impl Tags {
     fn after(self) -> &'static str {
         match self {
             Self::Qwen3Coder => "\n</parameter>\n",
+            Self::MiniMaxM2 => "</parameter>\n",
             Self::Glm4 => "</arg_value>\n",
             Self::MiniMaxM2 => "</parameter>\n",
         }
@@ -94,34 +107,85 @@ impl Writer<'_> {
         Ok(arguments)
     }
 
-    /// Python's keyword arguments, in the order of the schema. Values are JSON, which is read as Python's, but for what
-    /// Python spells differently and stands alone.
-    pub(super) fn python_arguments(&mut self, index: usize, tool: &Tool) -> Result<String> {
+    /// A list of arguments, in the order of the schema.
+    pub(super) fn listed_arguments(&mut self, index: usize, tool: &Tool, list: List) -> Result<String> {
         let parameters = parameters(tool)?;
         // `rest{n}` is what may come from the nth on, `more{n}` with a comma before it.
         let rule = |name: &str, place: usize| format!("{name}{index}_{place}");
+        let (equals, comma) = match list {
+            List::Python => ("=", "\", \""),
+            List::Gemma => (":", "\",\""),
+        };
         let count = parameters.len();
         for (place, parameter) in parameters.into_iter().enumerate() {
             let name = parameter.key;
             if !name.chars().all(|char| char == '_' || char.is_ascii_alphanumeric()) {
-                return Err(refused(tool, name, "is no name in Python"));
+                return Err(refused(tool, name, "is no name in the syntax of this checkpoint"));
             }
-            let value = match parameter.schema.get("type").and_then(Value::as_str) {
-                Some("boolean") if parameter.schema.len() == 1 => "(\"True\" | \"False\")".into(),
-                Some("null") => "\"None\"".into(),
-                _ => self.schema(format!("{index}_{place}"), parameter.standalone(tool), tool.strictness),
+            let value = match list {
+                List::Python => self.python_value((index, place), tool, &parameter),
+                List::Gemma => self.gemma_value((index, place), tool, &parameter)?,
             };
-            let argument = format!("{} {value}", literal(&format!("{name}=")));
+            let argument = format!("{} {value}", literal(&format!("{name}{equals}")));
             let (rest, more) = (rule("rest", place + 1), rule("more", place + 1));
             let (skip, skip_more) = match parameter.required {
                 true => (String::new(), String::new()),
                 false => (format!(" | {rest}"), format!(" | {more}")),
             };
             self.rules += &format!("{}: {argument} {more}{skip}\n", rule("rest", place));
-            self.rules += &format!("{}: \", \" {argument} {more}{skip_more}\n", rule("more", place));
+            self.rules += &format!("{}: {comma} {argument} {more}{skip_more}\n", rule("more", place));
         }
         self.rules += &format!("{}: \"\"\n{}: \"\"\n", rule("rest", count), rule("more", count));
         Ok(rule("rest", 0))
+    }
+
+    /// JSON, which is read as Python's, but for what Python spells differently and stands alone.
+    fn python_value(
+        &mut self,
+        (index, place): (usize, usize),
+        tool: &Tool,
+        parameter: &Parameter<'_>,
+    ) -> String {
+        match parameter.schema.get("type").and_then(Value::as_str) {
+            Some("boolean") if parameter.schema.len() == 1 => "(\"True\" | \"False\")".into(),
+            Some("null") => "\"None\"".into(),
+            _ => self.schema(format!("{index}_{place}"), parameter.standalone(tool), tool.strictness),
+        }
+    }
+
+    /// Strings between tags of their own, and what is spelt as in JSON.
+    fn gemma_value(
+        &mut self,
+        (index, place): (usize, usize),
+        tool: &Tool,
+        parameter: &Parameter<'_>,
+    ) -> Result<String> {
+        let quote = self.tag("<|\"|>");
+        match as_text(parameter).map_err(|why| refused(tool, parameter.key, &why))? {
+            Some(Text::OneOf(texts)) => {
+                let texts: Vec<String> = texts.iter().map(|text| literal(text)).collect();
+                return Ok(format!("{quote} ({}) {quote}", texts.join(" | ")));
+            }
+            Some(Text::Any { least, most }) => {
+                let most = most.map_or(String::new(), |most| most.to_string());
+                let rule = format!("TEXT{index}_{place}");
+                // Nothing in it can begin a quote.
+                self.rules += &format!("{rule}: /(?s:[^<]|<+[^<|])*/ & /(?s:.{{{least},{most}}})/\n");
+                return Ok(format!("{quote} {rule} {quote}"));
+            }
+            None => {}
+        }
+        let schema = parameter.resolved();
+        let is_plain =
+            |kind: &Value| ["boolean", "null", "integer", "number"].iter().any(|plain| kind == plain);
+        let kinds = schema
+            .get("type")
+            .map_or(&[][..], |kind| kind.as_array().map_or(std::slice::from_ref(kind), Vec::as_slice));
+        if kinds.is_empty() || !kinds.iter().all(is_plain) {
+            let why = "cannot be enforced in the syntax of this checkpoint, but for texts, numbers, booleans and null";
+            return Err(refused(tool, parameter.key, why));
+        }
+        Ok(self.schema(format!("{index}_{place}"), parameter.standalone(tool), tool.strictness))
     }
 }
 
