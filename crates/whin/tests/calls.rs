@@ -36,11 +36,6 @@ fn tools() -> Vec<Value> {
     ]
 }
 
-/// The syntaxes whose calls can be enforced.
-fn enforced() -> impl Iterator<Item = Syntax> {
-    Syntax::ALL.into_iter().filter(|syntax| *syntax != Syntax::Gemma4)
-}
-
 fn read(syntax: Syntax, tools: &[Value], text: &str) -> Answer {
     let conventions = Conventions { reasoning: None, syntax: Some(syntax) };
     let mut router = Router::new(&conventions, Phase::Content, true).with_tools(tools);
@@ -93,7 +88,7 @@ fn check(walker: &Walker, syntax: Syntax, calls: &Calls, count: u64) {
 #[test]
 fn every_syntax_reads_back_what_its_grammar_allows() {
     let walker = seedling();
-    for syntax in enforced() {
+    for syntax in Syntax::ALL {
         check(&walker, syntax, &Calls::Required { parallel: true }, 40);
         check(&walker, syntax, &Calls::Required { parallel: false }, 40);
         check(&walker, syntax, &Calls::Named("search-2".into()), 40);
@@ -134,7 +129,7 @@ fn with_special_markers() -> Walker {
 #[test]
 fn markers_that_are_special_tokens_are_these_tokens() {
     let walker = with_special_markers();
-    for syntax in enforced() {
+    for syntax in Syntax::ALL {
         check(&walker, syntax, &Calls::Required { parallel: true }, 30);
     }
     let grammar =
@@ -154,14 +149,13 @@ fn what_a_syntax_cannot_enforce_is_refused_with_the_tool() {
         assert!(error.to_string().contains(part), "{error}");
     };
     let with = |schema: Value| tool("f", json!({ "type": "object", "properties": { "a": schema } }));
-    for syntax in enforced() {
+    for syntax in Syntax::ALL {
         refused(syntax, with(json!({ "not": {} })), "the tool \"f\"");
         refused(syntax, tool("", json!({})), "has no name");
         refused(syntax, json!({ "type": "function" }), "has no name");
         refused(syntax, tool("f", json!({ "type": "array" })), "must be the schema of an object");
         refused(syntax, tool("f", json!([])), "must be the schema of an object");
     }
-    refused(Syntax::Gemma4, tool("f", json!({})), "Gemma 4");
     refused(Syntax::Qwen3Coder, with(json!({ "type": "string", "pattern": "a" })), "only the length");
     refused(Syntax::Qwen3Coder, with(json!({ "enum": ["a", 1] })), "mixes texts");
     refused(Syntax::Glm4, with(json!({ "$ref": "#" })), "refers to all parameters");

@@ -74,11 +74,7 @@ pub fn tool_grammar(
     }
     let parallel = matches!(calls, Calls::Required { parallel: true }) && syntax != Syntax::Harmony;
     let mut writer = Writer { tokenizer, syntax, rules: String::new(), schemas: Vec::new() };
-    let form = writer.form().ok_or_else(|| {
-        refuse(
-            "calls of tools cannot be enforced in the syntax of this checkpoint, which is Gemma 4's".into(),
-        )
-    })?;
+    let form = writer.form();
     let mut names = Vec::new();
     for (index, tool) in tools.iter().enumerate() {
         let body = writer.call(index, tool, &form)?;
@@ -196,10 +192,9 @@ impl Writer<'_> {
         }
     }
 
-    /// None for a syntax that cannot be enforced yet.
-    fn form(&self) -> Option<Form> {
+    fn form(&self) -> Form {
         let tag = |text: &str| self.tag(text);
-        Some(match self.syntax {
+        match self.syntax {
             Syntax::Hermes => {
                 let (open, close) = (tag("<tool_call>"), tag("</tool_call>"));
                 let before = move |tool: &str| {
@@ -221,18 +216,13 @@ impl Writer<'_> {
                 let (open, arguments) = (tag("[TOOL_CALLS]"), tag("[ARGS]"));
                 Form::each("", move |tool| format!("{open} {} {arguments}", literal(tool)), "").raw()
             }
-            Syntax::Qwen3Coder => self.bare(bare::Tags::Qwen3Coder, "tool_call"),
-            Syntax::Glm4 => self.bare(bare::Tags::Glm4, "tool_call"),
-            Syntax::SeedOss => self.bare(bare::Tags::Qwen3Coder, "seed:tool_call"),
-            Syntax::MiniMaxM2 => self.bare(bare::Tags::MiniMaxM2, "minimax:tool_call"),
-            Syntax::Gemma4 => return None,
             Syntax::DeepSeekV3 | Syntax::DeepSeekV31 => self.deep_seek().raw(),
             Syntax::KimiK2 => self.kimi().raw(),
             Syntax::Harmony => self.harmony().raw(),
             Syntax::Qwen3Coder | Syntax::SeedOss | Syntax::Glm4 | Syntax::MiniMaxM2 => self.bare(),
             Syntax::Gemma4 => self.gemma(),
             Syntax::Pythonic => self.pythonic(),
-        })
+        }
     }
 
     fn kimi(&self) -> Form {

@@ -15,8 +15,6 @@ pub(super) enum Tags {
     MiniMaxM2,
     /// `<arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value>\n`
     Glm4,
-    /// `<parameter name="KEY">VALUE</parameter>\n`
-    MiniMaxM2,
 }
 
 /// How arguments are listed.
@@ -29,30 +27,11 @@ pub(super) enum List {
 }
 
 impl Tags {
-    /// What stands before the arguments of a call.
-    pub fn opening(self, tool: &str) -> String {
-        match self {
-            Self::Qwen3Coder => format!("\n<function={tool}>\n"),
-            Self::Glm4 => format!("{tool}\n"),
-            Self::MiniMaxM2 => format!("\n<invoke name=\"{tool}\">\n"),
-        }
-    }
-
-    /// What stands behind them.
-    pub fn closing(self) -> &'static str {
-        match self {
-            Self::Qwen3Coder => "</function>\n",
-            Self::Glm4 => "",
-            Self::MiniMaxM2 => "</invoke>\n",
-        }
-    }
-
     fn before(self, key: &str) -> String {
         match self {
             Self::Qwen3Coder => format!("<parameter={key}>\n"),
             Self::MiniMaxM2 => format!("<parameter name=\"{key}\">"),
             Self::Glm4 => format!("<arg_key>{key}</arg_key>\n<arg_value>"),
-            Self::MiniMaxM2 => format!("<parameter name=\"{key}\">"),
         }
     }
 
@@ -61,7 +40,6 @@ impl Tags {
             Self::Qwen3Coder => "\n</parameter>\n",
             Self::MiniMaxM2 => "</parameter>\n",
             Self::Glm4 => "</arg_value>\n",
-            Self::MiniMaxM2 => "</parameter>\n",
         }
     }
 
@@ -245,7 +223,7 @@ fn parameters(tool: &Tool) -> Result<Vec<Parameter<'_>>> {
         if schema.to_string().contains(r##""$ref":"#""##) {
             return Err(refused(tool, key, "refers to all parameters"));
         }
-        if key.contains(['<', '>', '\n', '\r', '=', '"']) {
+        if key.contains(['<', '>', '\n', '\r', '=']) {
             return Err(refused(tool, key, "is no name that can stand in a tag"));
         }
         Ok(schema.as_object().cloned().unwrap_or_default())
