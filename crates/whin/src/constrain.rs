@@ -18,5 +18,5 @@ pub(crate) use enforcer::Enforcer;
 pub use grammar::{Format, Grammar, Strictness};
 pub use grammars::Grammars;
 pub use matcher::Matcher;
-pub(crate) use tools::final_channel;
 pub use tools::{Calls, tool_grammar};
+pub(crate) use tools::{final_channel, strict_grammar};

@@ -199,7 +199,7 @@ impl Engine {
         let seed = request.sampling.seed.unwrap_or_else(random_seed);
         let enforcer = self.enforcer(request, start)?;
         // An answer of a form ends where that ends.
-        let eos = if request.ignore_eos && enforcer.is_none() {
+        let eos = if request.ignore_eos && !request.has_form() {
             Arc::from([])
         } else {
             self.checkpoint.end_tokens()
@@ -226,6 +226,10 @@ impl Engine {
             (Some(format), _) => Grammar::new(format)?,
             (None, Prompt::Chat(chat)) if chat.tool_choice.is_enforced() => {
                 self.checkpoint.chat_format()?.call_grammar(chat, tokenizer()?)?
+            }
+            (None, Prompt::Chat(chat)) if !chat.conversation.tools.is_empty() => {
+                let grammars = || self.checkpoint.grammars().cloned();
+                return self.checkpoint.chat_format()?.strict_enforcer(chat, start, &grammars, tokenizer()?);
             }
             (None, _) => return Ok(None),
         };

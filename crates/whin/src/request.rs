@@ -120,6 +120,11 @@ impl Request {
         Ok(())
     }
 
+    /// Whether the answer has a form of its own, and ends with that.
+    pub(crate) fn has_form(&self) -> bool {
+        self.format.is_some() || matches!(&self.prompt, Prompt::Chat(chat) if chat.tool_choice.is_enforced())
+    }
+
     /// Asks for the greedy continuation of a text.
     pub fn text(text: impl Into<String>) -> Self {
         Self::new(Prompt::Text(text.into()), true)

@@ -183,3 +183,40 @@ fn contradictions_are_refused() {
     let error = engine().generate(&Request::chat(chat)).err().unwrap();
     assert!(error.to_string().contains("get_weather") && error.to_string().contains("not"), "{error}");
 }
+
+#[test]
+fn strict_tools_are_called_as_they_want_it_or_not_at_all() {
+    let (mut calls, mut spoken) = (0, 0);
+    for seed in 0..60 {
+        let mut chat = chat(if seed % 3 == 0 {
+            "What is the capital of Japan?"
+        } else {
+            "What is the weather in Paris?"
+        });
+        let mut strict = weather();
+        let parameters = json!({ "type": "object", "properties": {
+            "location": { "type": "string", "enum": ["Oslo", "Lima"] }, "days": { "type": "integer", "maximum": 3 } } });
+        strict["function"]["parameters"] = parameters;
+        strict["function"]["strict"] = json!(true);
+        chat.conversation.tools = vec![strict];
+        let request = Request { sampling: wild(seed), max_new_tokens: Some(300), ..Request::chat(chat) };
+        let completion = finish(&request);
+        let answer = completion.answer.unwrap();
+        if completion.finish_reason != FinishReason::Length {
+            let content = answer.content.as_deref().unwrap_or_default();
+            assert!(!content.contains("<tool_call>"), "no call: {content:?}");
+        }
+        spoken += usize::from(answer.tool_calls.is_empty());
+        for call in &answer.tool_calls {
+            calls += 1;
+            let arguments: Value = serde_json::from_str(&call.arguments).unwrap();
+            assert_eq!(call.name, "get_weather");
+            assert!(["Oslo", "Lima"].contains(&arguments["location"].as_str().unwrap()), "{arguments}");
+            assert!(
+                arguments["days"].as_i64().unwrap() <= 3 && arguments.as_object().unwrap().len() == 2,
+                "{arguments}"
+            );
+        }
+    }
+    assert!(calls > 5 && spoken > 5, "{calls} calls, {spoken} answers without");
+}

@@ -9,7 +9,9 @@ use super::provenance::StandIns;
 use super::template::Template;
 use super::{Chat, Conventions, Encoding, Phase, Router, Syntax, ToolChoice, channels};
 use crate::checkpoint::Source;
-use crate::constrain::{Calls, Enforcer, Grammar, Grammars, Matcher, final_channel, tool_grammar};
+use crate::constrain::{
+    Calls, Enforcer, Grammar, Grammars, Matcher, final_channel, strict_grammar, tool_grammar,
+};
 use crate::tokenizer::{TextStream, Tokenizer};
 use crate::{Error, ErrorKind, Result};
 
@@ -130,6 +132,30 @@ impl ChatFormat {
         };
         let stream = TextStream::new(tokenizer, true).showing(&self.shown);
         Ok(Enforcer::behind_reasoning(grammars, matcher, (tokenizer, stream), (router, phase), tags))
+    }
+
+    /// What keeps the calls of strict tools to their schemas, where the model calls as it likes and there are such tools.
+    ///
+    /// # Errors
+    /// `invalid_arguments` where the schema of a strict tool cannot be enforced.
+    pub fn strict_enforcer(
+        &self,
+        chat: &Chat,
+        start: Phase,
+        grammars: &dyn Fn() -> Result<Grammars>,
+        tokenizer: &Tokenizer,
+    ) -> Result<Option<Enforcer>> {
+        let Some(syntax) = self.conventions.syntax.filter(|_| chat.tool_choice == ToolChoice::Auto) else {
+            return Ok(None);
+        };
+        let Some((grammar, marker)) = strict_grammar(tokenizer, syntax, &chat.conversation.tools)? else {
+            return Ok(None);
+        };
+        let grammars = grammars()?;
+        let matcher = grammars.compile(&grammar)?;
+        let router = self.router(&Chat { split_reasoning: true, ..chat.clone() }, start, true);
+        let stream = TextStream::new(tokenizer, true).showing(&self.shown);
+        Ok(Some(Enforcer::in_calls(&grammars, matcher, (tokenizer, stream), router, marker)))
     }
 
     /// Special tokens that must be seen in an answer's text.

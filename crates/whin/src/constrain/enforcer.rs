@@ -42,6 +42,10 @@ enum State {
     Behind { blanks: usize },
     /// The grammar has taken over.
     Settled,
+    /// Everything is allowed until a call begins. The text ends with these bytes.
+    Free { tail: Vec<u8> },
+    /// Within a call.
+    Call,
 }
 
 impl Enforcer {
@@ -84,15 +88,41 @@ impl Enforcer {
         }
     }
 
+    /// For an answer that says what it likes, but whose calls of tools must be what `matcher` follows from behind their
+    /// start marker on. `router` must take the answer apart, calls included.
+    pub fn in_calls(
+        grammars: &Grammars,
+        matcher: Matcher,
+        (tokenizer, stream): (&Tokenizer, TextStream),
+        router: Router,
+        marker: &str,
+    ) -> Self {
+        let mut start = matcher;
+        start.go_on();
+        Self {
+            start,
+            matcher: None,
+            state: State::Free { tail: Vec::new() },
+            watch: grammars.watch(&[], marker),
+            follower: Some(Follower { tokenizer: tokenizer.clone(), stream, router }),
+            mask: Vec::new(),
+        }
+    }
+
     /// The tokens that may come next, in the form that [`Sampler::sample`](crate::sample::Sampler::sample) takes.
     ///
     /// # Errors
     /// As [`Matcher::mask`].
     pub fn mask(&mut self) -> Result<&[u32]> {
         self.mask.clear();
-        if let State::Reasoning { tail } = &self.state {
-            // A token that ends the reasoning may bring the beginning of what follows, which must fit.
-            self.mask.extend_from_slice(self.watch.all());
+        let everywhere = match &self.state {
+            State::Reasoning { tail } => Some((self.watch.all(), tail)),
+            State::Free { tail } => Some((self.watch.everything(), tail)),
+            _ => None,
+        };
+        if let Some((all, tail)) = everywhere {
+            // A token that ends the reasoning, or begins a call, may bring what follows along, which must fit.
+            self.mask.extend_from_slice(all);
             for (id, rest) in self.watch.straddling(tail) {
                 if !self.start.clone().accept_text(without_empty_lines(&rest)) {
                     self.mask[id as usize / 32] &= !(1 << (id % 32));
@@ -110,7 +140,7 @@ impl Enforcer {
                 if text.is_empty() { *blanks } else { 0 }
             }
             State::Behind { blanks } => *blanks,
-            State::Reasoning { .. } | State::Settled => 0,
+            State::Reasoning { .. } | State::Settled | State::Free { .. } | State::Call => 0,
         };
         if blanks > 0 {
             self.watch.blanks().iter().for_each(|&id| set(&mut self.mask, id));
@@ -151,6 +181,9 @@ impl Enforcer {
                 }
             }
             State::Undecided { text, blanks } => self.open(id, phase, (text, blanks), &bytes)?,
+            State::Free { .. } if phase == Phase::Call => self.call()?,
+            State::Free { tail } => self.state = State::Free { tail: self.watch.longer_tail(tail, &bytes) },
+            State::Call => self.go_on_calling(id, phase)?,
             State::Settled => {}
         }
         if matches!(self.state, State::Settled) {
@@ -234,6 +267,30 @@ impl Enforcer {
             return Ok(());
         }
         if fits { Ok(()) } else { Err(misfit()) }
+    }
+
+    /// A call has begun, and the token that began it may have brought some of it.
+    fn call(&mut self) -> Result<()> {
+        let mut matcher = self.start.clone();
+        let since = self.follower.as_ref().map_or("", |follower| follower.router.since_phase());
+        if !matcher.accept_text(without_empty_lines(since)) && !matcher.accept_text(since) {
+            return Err(misfit());
+        }
+        self.matcher = Some(matcher);
+        self.state = State::Call;
+        Ok(())
+    }
+
+    /// A token within a call, which may be its last.
+    fn go_on_calling(&mut self, id: u32, phase: Phase) -> Result<()> {
+        let Some(matcher) = &mut self.matcher else { return Ok(()) };
+        matcher.accept(id)?;
+        self.state = State::Call;
+        if phase != Phase::Call || matcher.is_over() {
+            self.matcher = None;
+            self.state = State::Free { tail: Vec::new() };
+        }
+        Ok(())
     }
 
     /// Whether the answer is whole and cannot go on, and there is no token to say so.

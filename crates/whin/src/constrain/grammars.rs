@@ -56,7 +56,7 @@ struct Shared {
     kept: Mutex<Kept>,
     compiling: Mutex<usize>,
     done: Condvar,
-    watched: Mutex<Option<Arc<Watch>>>,
+    watched: Mutex<Vec<Arc<Watch>>>,
 }
 
 impl Grammars {
@@ -114,10 +114,12 @@ impl Grammars {
     /// The tokens that have to do with these tags: found once, since a checkpoint has the same ones for all answers.
     pub(super) fn watch(&self, tags: &[&str], close: &str) -> Arc<Watch> {
         let mut watched = self.0.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(watch) = watched.as_ref().filter(|watch| tags.is_empty() || watch.is_for(tags, close)) {
+        if let Some(watch) = watched.iter().find(|watch| watch.is_for(tags, close)) {
             return watch.clone();
         }
-        watched.insert(Arc::new(Watch::new(&self.0.tokens, tags, close))).clone()
+        let watch = Arc::new(Watch::new(&self.0.tokens, tags, close));
+        watched.push(watch.clone());
+        watch
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {

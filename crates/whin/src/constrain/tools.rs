@@ -73,7 +73,7 @@ pub fn tool_grammar(
         return Err(refuse("a tool call is required, but no such tool is offered".into()));
     }
     let parallel = matches!(calls, Calls::Required { parallel: true }) && syntax != Syntax::Harmony;
-    let mut writer = Writer { tokenizer, syntax, rules: String::new(), schemas: Vec::new() };
+    let mut writer = Writer::new(tokenizer, syntax);
     let form = writer.form();
     let mut names = Vec::new();
     for (index, tool) in tools.iter().enumerate() {
@@ -87,15 +87,62 @@ pub fn tool_grammar(
     Ok(Grammar::lark(text, writer.schemas, Vec::new()))
 }
 
+/// The grammar of a call from behind its start marker on, and that marker, for models that call as they like. There is none
+/// where no tool is `strict`, or calls have no start marker. Tools that are not strict may be called with anything.
+///
+/// # Errors
+/// As [`tool_grammar`], for strict tools.
+pub(crate) fn strict_grammar(
+    tokenizer: &Tokenizer,
+    syntax: Syntax,
+    tools: &[Value],
+) -> Result<Option<(Grammar, &'static str)>> {
+    // Behind a header, or without a marker, a call is not known before its name is.
+    let unmarked = matches!(syntax, Syntax::Llama3Json | Syntax::Pythonic | Syntax::Harmony);
+    let Some(marker) = syntax.starts().first().copied().filter(|_| !unmarked) else { return Ok(None) };
+    if !tools.iter().any(is_strict) || tools.len() > MAX_TOOLS {
+        return Ok(None);
+    }
+    let mut writer = Writer { skipped: Some(marker), ..Writer::new(tokenizer, syntax) };
+    let form = writer.form();
+    let mut bodies = Vec::new();
+    for (index, tool) in tools.iter().enumerate() {
+        let strict = is_strict(tool);
+        let read = match (Tool::read(tool), &form.arguments) {
+            (Err(_), Arguments::Json { .. }) if !strict => Tool::anything(tool),
+            (read, _) => read,
+        };
+        match read.and_then(|tool| writer.call(index, &tool, &form)) {
+            Ok(body) => bodies.push(body),
+            Err(error) if strict => return Err(error),
+            // Nothing can be said of this one, so nothing of any.
+            Err(_) => return Ok(None),
+        }
+    }
+    let text =
+        format!("start: {} call {}\ncall: {}\n{}", form.open, form.close, bodies.join(" | "), writer.rules);
+    Ok(Some((Grammar::lark(text, writer.schemas, Vec::new()), marker)))
+}
+
+fn is_strict(tool: &Value) -> bool {
+    tool["function"].get("strict") == Some(&Value::Bool(true))
+}
+
 /// The grammar of an answer that speaks in the final channel, as gpt-oss writes it.
 pub(crate) fn final_channel(content: &Grammar, tokenizer: &Tokenizer) -> Grammar {
-    let writer = Writer { tokenizer, syntax: Syntax::Harmony, rules: String::new(), schemas: Vec::new() };
+    let writer = Writer::new(tokenizer, Syntax::Harmony);
     let tag = |text: &str| writer.tag(text);
     let preface = format!("({} \"assistant\")?", tag("<|start|>"));
     content.behind(&format!("{preface} {} \"final\" {}", tag("<|channel|>"), tag("<|message|>")))
 }
 
 impl Tool {
+    /// A tool with arguments of any kind.
+    fn anything(tool: &Value) -> Result<Self> {
+        let name = tool_name(tool).unwrap_or_default();
+        Self::read(&json!({ "function": { "name": name, "parameters": { "type": "object" } } }))
+    }
+
     fn read(tool: &Value) -> Result<Self> {
         let name = tool_name(tool).filter(|name| !name.is_empty() && name.chars().count() <= LONGEST_NAME);
         let Some(name) = name else {
@@ -103,8 +150,7 @@ impl Tool {
             return Err(Error::new(ErrorKind::InvalidArguments, message));
         };
         let function = &tool["function"];
-        let strict = function.get("strict") == Some(&Value::Bool(true));
-        let strictness = if strict { Strictness::Strict } else { Strictness::Enforced };
+        let strictness = if is_strict(tool) { Strictness::Strict } else { Strictness::Enforced };
         let none = json!({ "type": "object", "properties": {} });
         let declared = function.get("parameters").filter(|declared| !declared.is_null()).unwrap_or(&none);
         let origin = format!("the parameters of the tool {name:?}");
@@ -181,11 +227,20 @@ struct Writer<'a> {
     syntax: Syntax,
     rules: String,
     schemas: Vec<(String, Value)>,
+    /// A tag that has come before.
+    skipped: Option<&'static str>,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
+    fn new(tokenizer: &'a Tokenizer, syntax: Syntax) -> Self {
+        Self { tokenizer, syntax, rules: String::new(), schemas: Vec::new(), skipped: None }
+    }
+
     /// A tag: a token of its own where the tokenizer has one that is special, else text.
     fn tag(&self, text: &str) -> String {
+        if self.skipped == Some(text) {
+            return String::new();
+        }
         match self.tokenizer.token_to_id(text).filter(|&id| self.tokenizer.is_special(id)) {
             Some(id) => format!("<[{id}]>"),
             None => literal(text),

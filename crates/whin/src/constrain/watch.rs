@@ -19,6 +19,7 @@ pub(super) struct Watch {
     closer: Option<u32>,
     ends: Vec<u32>,
     all: Vec<u32>, // a mask, which allows the ends if there is a closer to put in their place
+    everything: Vec<u32>, // a mask, which allows the ends
 }
 
 impl Watch {
@@ -50,10 +51,12 @@ impl Watch {
             }
         }
         let ends = tokens.eos().to_vec();
+        let mut everything = all.clone();
+        ends.iter().for_each(|&id| set(&mut everything, id));
         if closer.is_some() {
-            ends.iter().for_each(|&id| set(&mut all, id));
+            all.clone_from(&everything);
         }
-        Self { tags, close, related, suspects, blanks, closer, ends, all }
+        Self { tags, close, related, suspects, blanks, closer, ends, all, everything }
     }
 
     /// Whether this is about these tags.
@@ -103,6 +106,11 @@ impl Watch {
     /// The mask of all tokens that may stand in reasoning, or be asked for there.
     pub fn all(&self) -> &[u32] {
         &self.all
+    }
+
+    /// The mask of all tokens.
+    pub fn everything(&self) -> &[u32] {
+        &self.everything
     }
 
     /// The token to take in reasoning where the model chose `id`: one that would end the answer ends the reasoning.

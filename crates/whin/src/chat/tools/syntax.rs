@@ -116,7 +116,7 @@ impl Syntax {
     }
 
     /// The texts that begin a call; none is the beginning of another.
-    pub(in crate::chat) fn starts(self) -> &'static [&'static str] {
+    pub(crate) fn starts(self) -> &'static [&'static str] {
         match self {
             Self::Hermes | Self::Glm4 => &["<tool_call>"],
             Self::Qwen3Coder => &["<tool_call>", "<function="],
