@@ -108,7 +108,7 @@ fn a_message_is_continued_only_where_it_is_shown() {
 #[test]
 fn a_conversation_has_the_work_that_it_needs() {
     let message = |index: usize| {
-        let role = if index % 2 == 0 { "user" } else { "assistant" };
+        let role = if index.is_multiple_of(2) { "user" } else { "assistant" };
         serde_json::json!({"role": role, "content": "words and <think>more</think> words ".repeat(20)})
     };
     let conversation =
