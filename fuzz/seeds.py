@@ -393,3 +393,39 @@ def tokenizer():
 
 for make in (header, index, config, generation, cache, tokenizer):
     make()
+
+
+# chat_template.jinja
+
+TEMPLATES = {
+    "text": "Hello",
+    "roles": "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}",
+    "subscripts": "{%- for m in messages -%}{{ m['role'] + ': ' + m['content'] | trim }}{%- if not loop.last -%}{{ '\n' }}{%- endif -%}{%- endfor -%}",
+    "tools": "{% if tools %}{{ '<tools>' }}{% for t in tools %}{{ t | tojson(indent=2) }}{% endfor %}{{ '</tools>' }}{% endif %}{{ messages[0].content }}",
+    "calls": "{% for m in messages %}{% if m.tool_calls %}{% for c in m.tool_calls %}{% set f = c.function %}{{ f.name }}({% for k, v in f.arguments.items() %}{{ k }}={{ v | tojson }}{% endfor %}){% endfor %}{% else %}{{ m.content }}{% endif %}{% endfor %}",
+    "namespace": "{% set ns = namespace(last=0, text='') %}{% for m in messages[::-1] %}{% if m.role == 'user' and not ns.last %}{% set ns.last = loop.index0 %}{% endif %}{% set ns.text = ns.text ~ m.role %}{% endfor %}{{ ns.last }}{{ ns.text }}",
+    "macro": "{% macro show(m, mark='#') %}{{ mark }}{{ m.content if m.content is string else m.content | tojson }}{{ caller() if caller }}{% endmacro %}{% for m in messages %}{{ show(m) }}{% endfor %}",
+    "call": "{% macro box() %}[{{ caller('x') }}]{% endmacro %}{% call(a) box() %}{{ a }}{{ messages | length }}{% endcall %}",
+    "think": "{% for m in messages %}{% set c = m.content %}{% if '</think>' in c %}{% set c = c.split('</think>')[-1].lstrip('\n') %}{% endif %}{{ c }}{% endfor %}",
+    "raises": "{% if messages[0].role != 'system' %}{{ raise_exception('the system must speak first') }}{% endif %}{{ messages[0].content }}",
+    "filters": "{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | join(', ') | upper | replace('A', 'b', 1) | indent(2) }}",
+    "parts": "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}{% endfor %}",
+    "generation": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
+    "raw": "{% raw %}\n{{ x }}{% endraw %}{# c #}{{ '{{ x }}' }}",
+    "controls": "{% for m in messages %}{% if loop.index > 2 %}{% break %}{% endif %}{% if m.role == 'system' %}{% continue %}{% endif %}{{ loop.cycle('a', 'b') }}{{ m.role }}{% else %}none{% endfor %}",
+    "recursive": "{% for x in [[1, [2]], [3]] recursive %}{{ loop(x) if x is iterable else x }}{% endfor %}",
+    "numbers": "{{ 7 // 2 }}{{ -7 % 3 }}{{ 2 ** 10 }}{{ 1e16 }}{{ '%05d' | format(42) }}{{ 2.675 | round(2) }}{{ '3' | int + 1 }}",
+    "operators": "{{ ((1 + 2) * 3 - 4) ~ 'x' ~ [1, 'a'] }}{{ 1 < 2 < 3 and 'a' not in 'bc' or not x }}{{ {'a': 1, ('b'): [2]}['b'][-1:] }}{{ x.y if x is defined else 'z' }}",
+    "methods": "{{ ' aXb '.strip().split('X', 1) }}{{ 'abc'.startswith(('a', 'b')) }}{{ '{:>5}'.format('x') }}{{ 'a\nb'.splitlines() | length }}{{ {'items': 1}.items() | list }}",
+    "time": "{{ strftime_now('%d %b %Y') }}{% set x %}{{ messages[0].role }}{% endset %}{{ x | length }}",
+    "with": "{% with a = messages[0], b = 2 %}{{ a.role }}{{ b }}{% endwith %}{% filter trim %} x {% endfilter %}",
+    "loops": "{% for a in range(1000) %}{% for b in range(1000) %}{% for c in range(1000) %}{% endfor %}{% endfor %}{% endfor %}",
+    "doubled": "{% set ns = namespace(l=[1], s='x') %}{% for x in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.l == ns.s }}",
+    "unclosed": "{% for m in messages %}{{ m",
+    "unknown": "{% unknown %}",
+    "latin": b"caf\xe9",
+    "empty": "",
+    "deep": "{{ " + "(" * 500 + ")" * 500 + " }}",
+}
+for name, text in TEMPLATES.items():
+    write("template", name, text)

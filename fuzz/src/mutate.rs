@@ -21,6 +21,7 @@ fn words(target: &str) -> &'static str {
         "generation" => include_str!("../words/generation"),
         "header" => include_str!("../words/header"),
         "index" => include_str!("../words/index"),
+        "template" => include_str!("../words/template"),
         _ => include_str!("../words/tokenizer"),
     }
 }
@@ -34,7 +35,11 @@ pub fn mutate(target: &str, data: &[u8], seed: u64) -> Vec<u8> {
     };
     let mut data = data.to_vec();
     for _ in 0..=mutation.below(4) {
-        data = if target == "header" { mutation.safetensors(&data) } else { mutation.files(&data) };
+        data = match target {
+            "header" => mutation.safetensors(&data),
+            "template" => mutation.template(&data),
+            _ => mutation.files(&data),
+        };
         data.truncate(LONGEST);
     }
     data
@@ -75,6 +80,21 @@ impl Mutation {
             _ => {}
         }
         [&length[..], &header, &numbers].concat()
+    }
+
+    /// Puts a word of the language somewhere, most of the time.
+    fn template(&mut self, data: &[u8]) -> Vec<u8> {
+        if self.below(4) == 0 {
+            return self.bytes(data);
+        }
+        let mut data = data.to_vec();
+        let at = self.below(data.len() + 1);
+        let end = (at + self.below(8)).min(data.len());
+        let words = std::mem::take(&mut self.words);
+        let word = self.pick(&words);
+        self.words = words;
+        drop(data.splice(at..end, word.bytes()));
+        data
     }
 
     /// Changes one of the files of an input.

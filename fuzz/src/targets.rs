@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
+use whin::chat::messages::Conversation;
+use whin::chat::template::Template;
 use whin::checkpoint::{Source, Tensors, end_tokens};
 use whin::fuzzing::{CacheReader, source};
 use whin::model::{Plan, Spec, config};
@@ -19,12 +21,13 @@ use xxhash_rust::xxh3::xxh3_64;
 pub type Target = fn(&[u8]) -> bool;
 
 /// Every target by the name of the folder of its corpus.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("cache", cache),
     ("config", config),
     ("generation", generation),
     ("header", header),
     ("index", index),
+    ("template", template),
     ("tokenizer", tokenizer),
 ];
 
@@ -151,6 +154,29 @@ pub fn tokenizer(data: &[u8]) -> bool {
         let _ = (tokenizer.token_bytes(id), tokenizer.is_special(id));
     }
     true
+}
+
+/// `chat_template.jinja`, rendered for a question, for calls and their results, and for a turn to go on with.
+pub fn template(data: &[u8]) -> bool {
+    let Some(Some(template)) = sound(Template::find(&source([("chat_template.jinja", data)]))) else {
+        return false;
+    };
+    let call = json!({"id": "call00000", "type": "function", "function": {"name": "f", "arguments": "{\"items\": [1.0, null]}"}});
+    let called = vec![
+        json!({"role": "system", "content": "{{ 7*7 }}"}),
+        json!({"role": "user", "content": [{"type": "text", "text": "é"}, {"type": "text", "text": "'\"\n"}]}),
+        json!({"role": "assistant", "content": null, "tool_calls": [call]}),
+        json!({"role": "tool", "tool_call_id": "call00000", "content": "21"}),
+        json!({"role": "assistant", "content": "<think>a</think> b "}),
+    ];
+    let tools =
+        vec![json!({"type": "function", "function": {"name": "f", "parameters": {"items": {"x": 1e-7}}}})];
+    let called = Conversation { messages: called, tools, ..Conversation::default() };
+    let continued = Conversation { continue_final_message: true, ..called.clone() };
+    [Conversation::of_user("Hello"), called, continued]
+        .map(|conversation| sound(template.apply(&conversation)))
+        .iter()
+        .any(Option::is_some)
 }
 
 /// `manifest.json` of the load cache, the file with its weights, and `witness.json`.

@@ -106,6 +106,11 @@ fn load_caches() {
 }
 
 #[test]
+fn chat_templates() {
+    replay("template");
+}
+
+#[test]
 fn tokenizers() {
     replay("tokenizer");
 }
@@ -119,6 +124,10 @@ fn sound_inputs_are_accepted() {
         ("generation", &["ids", "listed", "looked-up"]),
         ("header", &["tiny", "tiny-f32-bare", "tiny-blocks", "tiny-rows", "tiny-one", "tiny-head"]),
         ("index", &["sound", "one-file"]),
+        (
+            "template",
+            &["calls", "macro", "methods", "namespace", "operators", "parts", "roles", "think", "tools"],
+        ),
         ("tokenizer", &["bert", "bpe-decoder", "llama", "qwen", "t5", "words"]),
     ] {
         let (_, target) = *targets::TARGETS.iter().find(|(known, _)| *known == name).unwrap();
