@@ -29,15 +29,23 @@ fn peak() -> Option<u64> {
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
 }
 
-fn attacks() -> Vec<(&'static str, String)> {
-    let loops = |depth: usize, body: &str| {
-        format!("{}{body}{}", "{% for x in range(1000) %}".repeat(depth), "{% endfor %}".repeat(depth))
-    };
-    let growing =
-        |step: &str| format!("{{% set ns = namespace(s='x' * 100, l=[1], d={{}}) %}}{}", loops(2, step));
-    let twins = "{% set ns.l = [ns.l, ns.l] %}{% set ns.d = [ns.d, ns.d] %}";
-    let deep =
-        |open: &str, close: &str, times: usize| format!("{}x{}", open.repeat(times), close.repeat(times));
+type Attack = (&'static str, String);
+
+fn loops(depth: usize, body: &str) -> String {
+    format!("{}{body}{}", "{% for x in range(1000) %}".repeat(depth), "{% endfor %}".repeat(depth))
+}
+
+/// A step, a million times, with something in a namespace that it may make bigger.
+fn growing(step: &str) -> String {
+    format!("{{% set ns = namespace(s='x' * 100, l=[1], d={{}}) %}}{}", loops(2, step))
+}
+
+fn deep(open: &str, close: &str, times: usize) -> String {
+    format!("{}x{}", open.repeat(times), close.repeat(times))
+}
+
+/// Loops, and values that grow with every step.
+fn growing_values() -> Vec<Attack> {
     vec![
         ("loops in loops", loops(8, "x")),
         ("loops without output", loops(8, "{% set y = 1 %}")),
@@ -71,6 +79,13 @@ fn attacks() -> Vec<(&'static str, String)> {
             "a text of a list of itself twice",
             growing("{% set ns.l = [ns.l, ns.l] %}{% if loop.index > 60 %}{{ '' ~ ns.l }}{% endif %}"),
         ),
+    ]
+}
+
+/// Two lists, each of which holds another one twice, sixty times over.
+fn compared_values() -> Vec<Attack> {
+    let twins = "{% set ns.l = [ns.l, ns.l] %}{% set ns.d = [ns.d, ns.d] %}";
+    vec![
         (
             "twins compared",
             growing(&format!("{twins}{{% if loop.index > 60 %}}{{{{ ns.l == ns.d }}}}{{% endif %}}")),
@@ -190,6 +205,12 @@ fn attacks() -> Vec<(&'static str, String)> {
                 "{% set ns.l = [ns.l, ns.l] %}{% if loop.index > 60 %}{{ ns.l == [ns.l[0], ns.l[1]] }}{% endif %}",
             ),
         ),
+    ]
+}
+
+/// Calls without an end, and long ranges.
+fn calls_and_ranges() -> Vec<Attack> {
+    vec![
         ("a macro that calls itself", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}".to_owned()),
         (
             "a macro that calls itself twice",
@@ -215,6 +236,12 @@ fn attacks() -> Vec<(&'static str, String)> {
             "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}".to_owned(),
         ),
         ("many long lists", growing("{% set ns.l = ns.l + [range(100000) | list] %}")),
+    ]
+}
+
+/// Filters and methods that make or look at much.
+fn fields_and_filters() -> Vec<Attack> {
+    vec![
         ("a wide field", "{{ '%999999999d' | format(1) }}".to_owned()),
         ("a wide field of str.format", "{{ '{:999999999}'.format(1) }}".to_owned()),
         (
@@ -241,6 +268,12 @@ fn attacks() -> Vec<(&'static str, String)> {
         ("much to group", loops(2, "{{ (range(100000) | groupby('x')) | length }}")),
         ("much to print in upper case", loops(2, "{{ (('ß' * 1000000) | upper | title | lower) | length }}")),
         ("many rounded numbers", loops(3, "{{ 1.5 | round(400) }}")),
+    ]
+}
+
+/// Templates that are hard to read.
+fn sources() -> Vec<Attack> {
+    vec![
         ("deep brackets", format!("{{{{ {}1{} }}}}", "(\n".repeat(10_000), ")\n".repeat(10_000))),
         ("deep lists in the source", format!("{{{{ {}1{} }}}}", "[".repeat(10_000), "]".repeat(10_000))),
         ("many signs", format!("{{{{ {}1 }}}}\n", "-".repeat(99)).repeat(2_000) + "{{ x.y.z }}"),
@@ -286,6 +319,12 @@ fn attacks() -> Vec<(&'static str, String)> {
         ("a template of more than is allowed", "x\n".repeat(200_000)),
         ("a long line", "x".repeat(100_000)),
         ("many lines", "\n".repeat(100_000) + "{{ x.y.z }}"),
+    ]
+}
+
+/// What is not to be reached from a template.
+fn tricks() -> Vec<Attack> {
+    vec![
         ("a class", "{{ ''.__class__.__mro__[1].__subclasses__() }}".to_owned()),
         ("a class by subscript", "{{ ''['__class__']['__mro__'] }}".to_owned()),
         ("a class by a filter", "{{ ('' | attr('__class__')).__base__ }}".to_owned()),
@@ -305,11 +344,8 @@ fn attacks() -> Vec<(&'static str, String)> {
 fn every_attack_ends_soon_and_small() {
     let mut wrong = Vec::new();
     let verbose = std::env::var_os("WHIN_SHOW_ATTACKS").is_some();
-    let only = std::env::var("WHIN_ATTACK").ok();
-    for (name, template) in attacks() {
-        if only.as_ref().is_some_and(|only| !name.contains(&**only)) {
-            continue;
-        }
+    let attacks = [growing_values, compared_values, calls_and_ranges, fields_and_filters, sources, tricks];
+    for (name, template) in attacks.into_iter().flat_map(|attacks| attacks()) {
         let started = Instant::now();
         let outcome = render(&template);
         let (took, peak) = (started.elapsed(), peak().unwrap_or(0));

@@ -176,8 +176,19 @@ impl Compiled {
         conversation: &Conversation,
         tokens: &Map<String, Value>,
     ) -> Result<String> {
+        self.render_within(limits::fuel(messages, conversation), messages, conversation, tokens)
+    }
+
+    /// Renders with no more work than `fuel`.
+    fn render_within(
+        &self,
+        fuel: u64,
+        messages: &[Value],
+        conversation: &Conversation,
+        tokens: &Map<String, Value>,
+    ) -> Result<String> {
         let mut env = self.env.clone();
-        env.set_fuel(Some(limits::fuel(messages, conversation)));
+        env.set_fuel(Some(fuel));
         let mut sink = Sink::default();
         let outcome = limits::with_stack(|| {
             let template = env.get_template(NAME).map_err(|error| describe(&self.place, &error))?;
@@ -206,9 +217,9 @@ impl Compiled {
         let invalid = |message: &str| Error::new(ErrorKind::InvalidArguments, message);
         let mut messages = messages.to_vec();
         let last = messages.last_mut().ok_or_else(|| invalid("there is no message to continue"))?;
-        let content = match &mut last["content"] {
-            Value::Array(parts) => parts.iter_mut().rev().find_map(|part| part.get_mut("text")),
-            content => Some(content),
+        let content = match last.get_mut("content") {
+            Some(Value::Array(parts)) => parts.iter_mut().rev().find_map(|part| part.get_mut("text")),
+            content => content,
         };
         let Some(Value::String(text)) = content else {
             return Err(invalid("the last message has no text to continue; give it a content"));

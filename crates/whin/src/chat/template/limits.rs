@@ -17,7 +17,10 @@ const STACK: usize = 256 << 20;
 
 /// The work that every rendering may do. A unit is a step of the template or 64 bytes of text that it makes, so that this
 /// bounds time and memory alike.
-const FUEL: u64 = 1_000_000;
+const FUEL: u64 = 400_000;
+
+/// The work that finding out the shape of a template may take, for each of its small conversations.
+pub(super) const PROBE: u64 = 50_000;
 
 /// The work that a conversation may take, more where there is more to render.
 pub(super) fn fuel(messages: &[Value], conversation: &Conversation) -> u64 {

@@ -213,6 +213,22 @@ fn string(state: &mut State, text: &str, method: &str, args: &[Value]) -> Result
             args.finish(3)?;
             replace(state, text, &old, &new, count).map(Value::from)
         }
+        "join" => {
+            let Some(items) = args.get(0, "iterable")? else {
+                return Err(invalid("str.join() takes exactly one argument (0 given)"));
+            };
+            args.finish(1)?;
+            join(state, text, &items)
+        }
+        "removeprefix" | "removesuffix" | "partition" | "rpartition" | "center" | "ljust" | "rjust"
+        | "zfill" => ends_and_fields(state, text, method, args),
+        _ => search(text, method, &args),
+    }
+}
+
+/// The methods that cut a text at one place, or fill it up.
+fn ends_and_fields(state: &State, text: &str, method: &str, args: Args) -> Result<Value, Error> {
+    match method {
         "removeprefix" | "removesuffix" => {
             let affix = args.text(0, "affix")?;
             args.finish(1)?;
@@ -227,20 +243,12 @@ fn string(state: &mut State, text: &str, method: &str, args: &[Value]) -> Result
             args.finish(1)?;
             partition(text, &separator, method == "rpartition")
         }
-        "join" => {
-            let Some(items) = args.get(0, "iterable")? else {
-                return Err(invalid("str.join() takes exactly one argument (0 given)"));
-            };
-            args.finish(1)?;
-            join(state, text, &items)
-        }
-        "center" | "ljust" | "rjust" | "zfill" => {
+        _ => {
             let width = args.integer(0, "width")?.unwrap_or(0);
             let fill = args.optional_text(1, "fillchar")?;
             args.finish(2)?;
             pad(state, text, method, width, fill.as_deref())
         }
-        _ => search(text, method, &args),
     }
 }
 

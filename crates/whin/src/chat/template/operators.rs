@@ -2,7 +2,7 @@
 //! make it, and what is compared or used as a key is paid for before. Rewrites the source of a template, guided by the
 //! engine's syntax tree and tokens.
 
-use minijinja::machinery::ast::{BinOp, BinOpKind, CallArg, Expr, Spanned, Stmt};
+use minijinja::machinery::ast::{BinOp, BinOpKind, Call, CallArg, Expr, GetItem, Map, Spanned, Stmt};
 use minijinja::machinery::{Token, parse, tokenize};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, Tuple, Value, ValueKind};
@@ -177,41 +177,47 @@ impl Edits {
                 self.arguments(&node.args)
             }
             Expr::GetAttr(node) => self.expression(&node.expr),
-            Expr::GetItem(node) => {
-                if !matches!(node.subscript_expr, Expr::Const(_)) {
-                    let bracket = self.token_behind(end_of(&node.expr));
-                    let closing = node.span().end_offset as usize - 1;
-                    self.count(bracket + 1, closing);
-                }
-                self.expression(&node.expr)?;
-                self.expression(&node.subscript_expr)
-            }
-            Expr::Call(node) => {
-                if matches!(&node.expr, Expr::GetAttr(attribute) if attribute.name == "changed") {
-                    let [CallArg::Pos(_)] = &*node.args else {
-                        return Err(Error::new(ErrorKind::SyntaxError, "changed() takes one argument here"));
-                    };
-                    let bracket = self.token_behind(end_of(&node.expr));
-                    self.count(bracket + 1, node.span().end_offset as usize - 1);
-                }
-                self.expression(&node.expr)?;
-                self.arguments(&node.args)
-            }
+            Expr::GetItem(node) => self.item(node),
+            Expr::Call(node) => self.call(node),
             Expr::List(node) => self.expressions(&node.items),
             Expr::Tuple(node) => self.expressions(&node.items),
-            Expr::Map(node) => {
-                let mut before = self.token_at(node.span().start_offset as usize);
-                for (key, value) in node.keys.iter().zip(&node.values) {
-                    let colon = self.token_behind(end_of(key));
-                    if !matches!(key, Expr::Const(_)) {
-                        self.count(before + 1, self.end_before(colon));
-                    }
-                    before = self.token_behind(end_of(value));
-                }
-                self.expressions(&node.keys)?;
-                self.expressions(&node.values)
-            }
+            Expr::Map(node) => self.map(node),
         }
+    }
+
+    fn item(&mut self, node: &Spanned<GetItem>) -> Result<(), Error> {
+        if !matches!(node.subscript_expr, Expr::Const(_)) {
+            let bracket = self.token_behind(end_of(&node.expr));
+            let closing = node.span().end_offset as usize - 1;
+            self.count(bracket + 1, closing);
+        }
+        self.expression(&node.expr)?;
+        self.expression(&node.subscript_expr)
+    }
+
+    fn call(&mut self, node: &Spanned<Call>) -> Result<(), Error> {
+        if matches!(&node.expr, Expr::GetAttr(attribute) if attribute.name == "changed") {
+            let [CallArg::Pos(_)] = &*node.args else {
+                return Err(Error::new(ErrorKind::SyntaxError, "changed() takes one argument here"));
+            };
+            let bracket = self.token_behind(end_of(&node.expr));
+            self.count(bracket + 1, node.span().end_offset as usize - 1);
+        }
+        self.expression(&node.expr)?;
+        self.arguments(&node.args)
+    }
+
+    fn map(&mut self, node: &Spanned<Map>) -> Result<(), Error> {
+        let mut before = self.token_at(node.span().start_offset as usize);
+        for (key, value) in node.keys.iter().zip(&node.values) {
+            let colon = self.token_behind(end_of(key));
+            if !matches!(key, Expr::Const(_)) {
+                self.count(before + 1, self.end_before(colon));
+            }
+            before = self.token_behind(end_of(value));
+        }
+        self.expressions(&node.keys)?;
+        self.expressions(&node.values)
     }
 
     /// Edits a chain of one operator, which the tree holds as the first two operands, with the third, and so on.
