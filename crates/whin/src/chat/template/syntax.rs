@@ -100,18 +100,19 @@ fn word(tag: &str) -> &str {
     &inside[..end]
 }
 
-/// Where a tag ends whose strings may hold the closing mark.
+/// Where a tag ends, whose strings and brackets may hold the closing mark.
 fn end_of_tag(tag: &str, mark: &str) -> usize {
     let bytes = tag.as_bytes();
-    let mut at = 2;
-    let mut quote = None;
+    let (mut at, mut quote, mut depth) = (2, None, 0);
     while at < bytes.len() {
         match (quote, bytes[at]) {
             (Some(_), b'\\') => at += 1,
             (Some(open), byte) if byte == open => quote = None,
             (Some(_), _) => {}
             (None, byte @ (b'"' | b'\'')) => quote = Some(byte),
-            (None, _) if bytes[at..].starts_with(mark.as_bytes()) => return at + 2,
+            (None, _) if depth == 0 && bytes[at..].starts_with(mark.as_bytes()) => return at + 2,
+            (None, b'{' | b'[' | b'(') => depth += 1,
+            (None, b'}' | b']' | b')') => depth = i32::max(depth - 1, 0),
             (None, _) => {}
         }
         at += 1;
@@ -230,6 +231,10 @@ mod tests {
             ("{% for x of y %}{% for x in", "{% for x of y %}{% for x in"),
             ("{% raw %}\na{% endraw %}", "{% raw %}\n\na{% endraw %}"),
             ("{% raw -%}\na{% endraw %}", "{% raw -%}\na{% endraw %}"),
+            (
+                "{{ {'a': {'b': 1}} ~ '{% for x in y %}' }}{{x}}",
+                "{{ {'a': {'b': 1}} ~ '{% for x in y %}' }}{{x}}",
+            ),
             ("generation { %é{", "generation { %é{"),
         ] {
             assert_eq!(for_the_engine(source).unwrap(), rewritten);
