@@ -9,6 +9,7 @@ mod cache;
 mod chat;
 mod devices;
 mod faults;
+mod formats;
 mod inspect;
 mod interrupt;
 mod messages;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use whin::{Checkpoint, Completion, Engine, FinishReason, Logprobs, Prompt, Request};
 
 use crate::answer::{self, Printer};
+use crate::formats::FormatArgs;
 use crate::interrupt::Interrupt;
 use crate::messages::MessageArgs;
 use crate::model::{EngineArgs, PromptArgs};
@@ -33,6 +34,9 @@ pub struct Args {
     /// Refuse the request, before any work, if it could need more positions than this
     #[arg(long, value_name = "N")]
     max_ctx: Option<usize>,
+
+    #[command(flatten)]
+    form: FormatArgs,
 
     #[command(flatten)]
     sampling: SamplingArgs,
@@ -63,8 +67,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         max_new_tokens: args.max_new_tokens,
         max_ctx: args.max_ctx,
         sampling: args.sampling.sampling(),
-        format: None,
         stop: args.stop.clone(),
+        format: args.form.format()?,
         ignore_eos: args.ignore_eos,
         logprobs: args.logprobs,
     };

@@ -1,6 +1,8 @@
 //! Conversations rendered with the templates of real models, as transformers renders them, and the tokens of what came
 //! out. Made by `tools/goldens/chat.py`.
 
+#![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
+
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;

@@ -6,6 +6,7 @@ mod filters;
 mod find;
 mod limits;
 mod methods;
+mod operators;
 mod python;
 mod shape;
 mod syntax;
@@ -31,7 +32,7 @@ use crate::{Error, ErrorKind, Result};
 const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 /// The longest template, in bytes.
-const MAX_SOURCE: usize = 1 << 20;
+const MAX_SOURCE: usize = 256 << 10;
 
 /// A checkpoint's chat template, ready to render. Clones share it.
 #[derive(Clone, Debug)]
@@ -158,7 +159,7 @@ impl Compiled {
                 "{place} has {size} bytes, more than the {MAX_SOURCE} that are allowed"
             )));
         }
-        let env = limits::with_stack(|| parse(text, clock)).map_err(|error| describe(place, &error))?;
+        let env = limits::with_stack(|| parse(text, clock).map_err(|error| describe(place, &error)))?;
         Ok(Self {
             env,
             place: place.to_owned(),
@@ -175,12 +176,24 @@ impl Compiled {
         conversation: &Conversation,
         tokens: &Map<String, Value>,
     ) -> Result<String> {
+        self.render_within(limits::fuel(messages, conversation), messages, conversation, tokens)
+    }
+
+    /// Renders with no more work than `fuel`.
+    fn render_within(
+        &self,
+        fuel: u64,
+        messages: &[Value],
+        conversation: &Conversation,
+        tokens: &Map<String, Value>,
+    ) -> Result<String> {
         let mut env = self.env.clone();
-        env.set_fuel(Some(limits::fuel(messages, conversation)));
+        env.set_fuel(Some(fuel));
         let mut sink = Sink::default();
         let outcome = limits::with_stack(|| {
-            let template = env.get_template(NAME)?;
-            template.render_captured_to(variables(messages, conversation, tokens), &mut sink).map(drop)
+            let template = env.get_template(NAME).map_err(|error| describe(&self.place, &error))?;
+            let rendered = template.render_captured_to(variables(messages, conversation, tokens), &mut sink);
+            rendered.map(drop).map_err(|error| describe(&self.place, &error))
         });
         match outcome {
             Ok(()) => Ok(sink.into_text()),
@@ -189,7 +202,7 @@ impl Compiled {
                 self.place,
                 limits::MAX_OUTPUT
             ))),
-            Err(error) => Err(describe(&self.place, &error)),
+            Err(error) => Err(error),
         }
     }
 
@@ -204,9 +217,9 @@ impl Compiled {
         let invalid = |message: &str| Error::new(ErrorKind::InvalidArguments, message);
         let mut messages = messages.to_vec();
         let last = messages.last_mut().ok_or_else(|| invalid("there is no message to continue"))?;
-        let content = match &mut last["content"] {
-            Value::Array(parts) => parts.iter_mut().rev().find_map(|part| part.get_mut("text")),
-            content => Some(content),
+        let content = match last.get_mut("content") {
+            Some(Value::Array(parts)) => parts.iter_mut().rev().find_map(|part| part.get_mut("text")),
+            content => content,
         };
         let Some(Value::String(text)) = content else {
             return Err(invalid("the last message has no text to continue; give it a content"));
@@ -242,7 +255,8 @@ const NAME: &str = "chat template";
 /// An environment as transformers sets Jinja's up, with one template.
 fn parse(text: &str, clock: Clock) -> Result<Environment<'static>, minijinja::Error> {
     let mut env = Environment::new();
-    env.set_debug(false);
+    // Errors then name the variable that is undefined.
+    env.set_debug(true);
     let mut syntax = SyntaxConfig::builder();
     syntax.trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(false);
     env.set_syntax(syntax.build()?);
@@ -258,7 +272,8 @@ fn parse(text: &str, clock: Clock) -> Result<Environment<'static>, minijinja::Er
     filters::add(&mut env, clock);
     // Jinja takes all line ends for \n.
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
-    env.add_template_owned(NAME, syntax::for_the_engine(&text))?;
+    let text = syntax::for_the_engine(&text)?;
+    env.add_template_owned(NAME, operators::as_functions(&text, NAME, env.syntax().clone())?)?;
     Ok(env)
 }
 

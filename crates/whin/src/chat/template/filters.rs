@@ -5,10 +5,11 @@ use minijinja::{Environment, Error, State};
 
 use super::clock::Clock;
 use super::methods::{self, Args};
+use super::operators;
 use super::python::{
-    JsonStyle, Text, as_float, charge, dumps, float_repr, invalid, is_own_number, str_of, type_name,
+    JsonStyle, Text, as_float, charge, dumps, from_float, invalid, is_own_number, str_of, type_name,
 };
-use super::value::{Float, Range};
+use super::value::Range;
 
 /// The longest range, as in Jinja's sandbox.
 const MAX_RANGE: u64 = 100_000;
@@ -45,6 +46,25 @@ pub(super) fn add(env: &mut Environment<'static>, clock: Clock) {
     });
     env.add_filter("wordcount", wordcount);
     env.add_filter("truncate", truncate);
+    // The engine's own would print whatever they get, without an end.
+    env.add_filter("upper", |state: &State, value: &Value| {
+        Ok::<_, Error>(str_of(state, value)?.to_uppercase())
+    });
+    env.add_filter("lower", |state: &State, value: &Value| {
+        Ok::<_, Error>(str_of(state, value)?.to_lowercase())
+    });
+    env.add_filter("safe", |state: &State, value: &Value| str_of(state, value));
+    env.add_filter("format", |state: &mut State, value: &Value, args: Rest<ValueOrKwargs>| {
+        let args = counted_all(state, args)?;
+        minijinja::filters::format(state, value, args)
+    });
+    env.add_filter("map", |state: &mut State, value: Value, args: Rest<ValueOrKwargs>| {
+        let args = counted_all(state, args)?;
+        minijinja::filters::map(state, value, args)
+    });
+    env.add_filter("sum", sum);
+    // Jinja does not have these.
+    ["bool", "chain", "lines", "pprint", "split", "zip"].iter().for_each(|name| env.remove_filter(name));
     env.add_filter("whin_each", each);
     env.add_filter("escape", escape);
     env.add_filter("e", escape);
@@ -59,9 +79,13 @@ pub(super) fn add(env: &mut Environment<'static>, clock: Clock) {
     });
     env.add_function("strftime_now", move |format: &str| clock.format(format));
     env.add_function("range", range);
+    env.add_function(operators::COUNTED, operators::counted);
+    env.add_function(operators::ADD, operators::add);
+    env.add_function(operators::CONCAT, operators::concat);
 }
 
 fn add_tests(env: &mut Environment<'static>) {
+    add_comparisons(env);
     let is_int = |value: &Value| value.is_integer() || type_name(value) == "int";
     env.add_test("integer", move |value: &Value| value.kind() != ValueKind::Bool && is_int(value));
     env.add_test("float", |value: &Value| as_float(value).is_some());
@@ -87,6 +111,50 @@ fn add_tests(env: &mut Environment<'static>) {
         let text = str_of(state, value)?;
         Ok::<_, Error>(methods::is_cased(&text, char::is_uppercase, char::is_lowercase))
     });
+}
+
+/// The tests that compare, which pay for what they look at first.
+fn add_comparisons(env: &mut Environment<'static>) {
+    type Holds = fn(&Value, &Value) -> bool;
+    let comparisons: [(&[&'static str], Holds); 6] = [
+        (&["eq", "equalto", "=="], |a, b| a == b),
+        (&["ne", "!="], |a, b| a != b),
+        (&["lt", "lessthan", "<"], |a, b| a < b),
+        (&["le", "<="], |a, b| a <= b),
+        (&["gt", "greaterthan", ">"], |a, b| a > b),
+        (&["ge", ">="], |a, b| a >= b),
+    ];
+    for (names, holds) in comparisons {
+        for name in names {
+            env.add_test(*name, move |state: &State, a: Value, b: Value| {
+                Ok::<_, Error>(holds(&operators::counted(state, a)?, &operators::counted(state, b)?))
+            });
+        }
+    }
+    ["startingwith", "endingwith"].iter().for_each(|name| env.remove_test(name));
+    env.add_test("in", |state: &State, item: Value, container: Value| {
+        let (item, container) = (operators::counted(state, item)?, operators::counted(state, container)?);
+        contains(state, &item, &container)
+    });
+}
+
+/// Python's `item in container`.
+fn contains(state: &State, item: &Value, container: &Value) -> Result<bool, Error> {
+    if let Some(text) = container.as_str() {
+        charge(state, text.len())?;
+        let item = item.as_str();
+        let item = item.ok_or_else(|| invalid("'in <string>' requires string as left operand"))?;
+        return Ok(text.contains(item));
+    }
+    if container.kind() == ValueKind::Map {
+        return Ok(container.as_object().is_some_and(|object| object.get_value(item).is_some()));
+    }
+    for other in container.try_iter()?.checked() {
+        if other? == *item {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn tojson(state: &State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<String, Error> {
@@ -125,13 +193,7 @@ fn join(state: &mut State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<S
     let separator = args.get(0, "d")?.map_or(Ok(String::new()), |separator| str_of(state, &separator))?;
     let attribute = args.get(1, "attribute")?;
     args.finish(2)?;
-    let items = match attribute {
-        Some(attribute) if !attribute.is_none() => {
-            let by = [("attribute", attribute)].into_iter().collect::<Kwargs>();
-            state.apply_filter("map", &[value.clone(), Value::from(by)])?
-        }
-        _ => value.clone(),
-    };
+    let items = attributes(state, value, attribute)?;
     let mut out = Text::new(state);
     for (index, item) in items.try_iter()?.checked().enumerate() {
         out.push(if index > 0 { &separator } else { "" })?;
@@ -200,14 +262,10 @@ fn parse_float(text: &str) -> Option<f64> {
     text.replace('_', "").parse().ok().filter(|_| is_number && (is_spaced_well || !text.contains('_')))
 }
 
-fn undefined(value: &Value) -> Error {
+/// What an operation on an undefined value fails with.
+pub(super) fn undefined(value: &Value) -> Error {
     // The engine names the variable in the message of an attribute.
     value.get_attr("x").err().unwrap_or_else(|| invalid("the value is undefined"))
-}
-
-fn from_float(float: f64) -> Value {
-    let plain = Value::from(float);
-    if plain.to_string() == float_repr(float) { plain } else { Value::from_object(Float(float)) }
 }
 
 fn float(value: &Value, default: Option<Value>) -> Result<Value, Error> {
@@ -318,6 +376,39 @@ fn indent(state: &State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<Str
     out.finish()
 }
 
+/// Arguments that may be printed or looked up, paid for.
+fn counted_all(state: &State, args: Rest<ValueOrKwargs>) -> Result<Rest<ValueOrKwargs>, Error> {
+    let counted =
+        args.into_values().into_iter().map(|arg| operators::counted(state, arg).map(ValueOrKwargs::from));
+    Ok(Rest(counted.collect::<Result<_, _>>()?))
+}
+
+fn sum(state: &mut State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<Value, Error> {
+    let args = args.into_values();
+    let args = Args::new("sum", &args)?;
+    let attribute = args.get(0, "attribute")?;
+    let start = args.get(1, "start")?.unwrap_or_else(|| Value::from(0));
+    args.finish(2)?;
+    let items = attributes(state, value, attribute)?;
+    let mut sum = start;
+    for item in items.try_iter()?.checked() {
+        state.consume_fuel(1)?;
+        sum = operators::add(state, Rest(vec![sum, item?]))?;
+    }
+    Ok(sum)
+}
+
+/// The values, or those of one attribute of each.
+fn attributes(state: &mut State, value: &Value, attribute: Option<Value>) -> Result<Value, Error> {
+    match attribute {
+        Some(attribute) if !attribute.is_none() => {
+            let by = [("attribute", attribute)].into_iter().collect::<Kwargs>();
+            state.apply_filter("map", &[value.clone(), Value::from(by)])
+        }
+        _ => Ok(value.clone()),
+    }
+}
+
 /// What a loop walks over.
 fn each(state: &State, value: &Value) -> Result<Value, Error> {
     match value.kind() {
@@ -376,7 +467,7 @@ fn dictsort(state: &State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<V
             Some(text) if !case_sensitive => Value::from(text.to_lowercase()),
             _ => pair[place].clone(),
         };
-        pairs.push((sorted_by, pair));
+        pairs.push((operators::counted(state, sorted_by)?, pair));
     }
     pairs.sort_by(|a, b| if reverse { b.0.cmp(&a.0) } else { a.0.cmp(&b.0) });
     Ok(Value::from(pairs.into_iter().map(|(_, pair)| Value::from(Tuple::from(pair))).collect::<Vec<_>>()))

@@ -148,3 +148,114 @@ fn object(source: &Source, name: &str) -> Result<Option<Map<String, Value>>> {
         Error::new(ErrorKind::InvalidCheckpoint, message)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::{Conversation, Template};
+    use super::*;
+
+    fn source(files: &[(&str, &str)]) -> Source {
+        let files = files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec()));
+        Source::Memory(BTreeMap::from_iter(files).into())
+    }
+
+    /// What the template of these files renders, without tools and with them.
+    fn rendered(source: &Source) -> [Result<String>; 2] {
+        let plain = Conversation::of_user("x");
+        let tool = json!({"type": "function", "function": {"name": "f"}});
+        let with_tools = Conversation { tools: vec![tool], ..plain.clone() };
+        [plain, with_tools].map(|conversation| Template::open(source)?.apply(&conversation))
+    }
+
+    fn texts(source: &Source) -> [String; 2] {
+        rendered(source).map(|rendered| rendered.unwrap_or_else(|error| error.to_string()))
+    }
+
+    #[test]
+    fn the_first_place_wins() {
+        let jinja = ("chat_template.jinja", "file");
+        let config = (CONFIG, r#"{"chat_template": "config"}"#);
+        let legacy = (LEGACY, r#"{"chat_template": "legacy"}"#);
+        assert_eq!(texts(&source(&[jinja, config, legacy])), ["file", "file"]);
+        assert_eq!(texts(&source(&[config, legacy])), ["config", "config"]);
+        assert_eq!(texts(&source(&[(CONFIG, r#"{"chat_template": null}"#), legacy])), ["legacy", "legacy"]);
+        let none = source(&[(CONFIG, "{}")]);
+        assert!(Template::find(&none).unwrap().is_none());
+        let error = Template::open(&none).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnsupportedChatTemplate);
+        assert!(error.to_string().contains("no chat template"), "{error}");
+    }
+
+    #[test]
+    fn named_templates_are_chosen_as_transformers_does() {
+        let named = |names: &[&str]| {
+            let list: Vec<_> =
+                names.iter().map(|name| json!({"name": name, "template": format!("is {name}")})).collect();
+            texts(&source(&[(CONFIG, &json!({"chat_template": list}).to_string())]))
+        };
+        assert_eq!(named(&["default", "tool_use", "rag"]), ["is default", "is tool_use"]);
+        assert_eq!(named(&["rag", "default"]), ["is default", "is default"]);
+        let [plain, with_tools] = named(&["tool_use", "rag"]);
+        assert!(plain.contains("rag, tool_use") && plain.contains("default"), "{plain}");
+        assert_eq!(with_tools, "is tool_use");
+    }
+
+    #[test]
+    fn a_folder_may_hold_a_template_for_tools() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write(JINJA, "plain");
+        std::fs::create_dir(folder.path().join("additional_chat_templates")).unwrap();
+        write(TOOL_USE, "with tools");
+        assert_eq!(texts(&Source::Folder(folder.path().to_owned())), ["plain", "with tools"]);
+    }
+
+    #[test]
+    fn special_tokens_are_texts() {
+        let config = json!({"bos_token": {"__type": "AddedToken", "content": "<b>"}, "eos_token": "<e>", "unk_token": null,
+            "image_token": "<i>", "extra_special_tokens": {"boi_token": "<o>"}, "add_bos_token": true, "added_tokens_decoder": {}});
+        let template = "{{ bos_token }}{{ eos_token }}{{ image_token }}{{ boi_token }}{{ unk_token is defined }}{{ add_bos_token is defined }}";
+        let mut files = vec![(JINJA, template.to_owned()), (CONFIG, config.to_string())];
+        let special = json!({"bos_token": "<s>", "unk_token": {"content": "<u>"}}).to_string();
+        files.push((SPECIAL, special));
+        let files_of = |files: &[(&str, String)]| {
+            texts(&source(&files.iter().map(|(name, text)| (*name, &**text)).collect::<Vec<_>>()))
+        };
+        assert_eq!(files_of(&files)[0], "<b><e><i><o>FalseFalse");
+        let mut config = config;
+        config.as_object_mut().unwrap().remove("added_tokens_decoder");
+        files[1].1 = config.to_string();
+        assert_eq!(files_of(&files)[0], "<s><e><i><o>TrueFalse");
+    }
+
+    #[test]
+    fn broken_files_are_named() {
+        for (files, kind, part) in [
+            ([(CONFIG, "{")], ErrorKind::InvalidCheckpoint, CONFIG),
+            ([(CONFIG, r#"{"chat_template": 1}"#)], ErrorKind::UnsupportedChatTemplate, "neither a text"),
+            (
+                [(CONFIG, r#"{"chat_template": [{"name": "x"}]}"#)],
+                ErrorKind::UnsupportedChatTemplate,
+                "no template",
+            ),
+            ([(LEGACY, "[]")], ErrorKind::InvalidCheckpoint, LEGACY),
+            ([(JINJA, "{% if %}")], ErrorKind::UnsupportedChatTemplate, "line 1"),
+            ([(JINJA, "{{ x | nothing }}")], ErrorKind::UnsupportedChatTemplate, "nothing"),
+        ] {
+            for rendered in rendered(&source(&files)) {
+                let error = rendered.unwrap_err();
+                assert_eq!(error.kind(), kind, "{error}");
+                assert!(error.to_string().contains(part), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_template_says_why_it_refuses() {
+        let raising = source(&[(JINJA, "{{ raise_exception('Only \"users\" may speak') }}")]);
+        let error = rendered(&raising)[0].as_ref().unwrap_err().to_string();
+        assert_eq!(error, "chat_template.jinja refuses this conversation: Only \"users\" may speak");
+    }
+}

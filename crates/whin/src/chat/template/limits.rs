@@ -5,7 +5,8 @@ use std::thread;
 
 use serde_json::Value;
 
-use super::Conversation;
+use super::{Conversation, unsupported};
+use crate::{Error, ErrorKind, Result};
 
 /// The longest prompt, in bytes.
 pub(super) const MAX_OUTPUT: usize = 16 << 20;
@@ -16,7 +17,10 @@ const STACK: usize = 256 << 20;
 
 /// The work that every rendering may do. A unit is a step of the template or 64 bytes of text that it makes, so that this
 /// bounds time and memory alike.
-const FUEL: u64 = 1_000_000;
+const FUEL: u64 = 400_000;
+
+/// The work that finding out the shape of a template may take, for each of its small conversations.
+pub(super) const PROBE: u64 = 50_000;
 
 /// The work that a conversation may take, more where there is more to render.
 pub(super) fn fuel(messages: &[Value], conversation: &Conversation) -> u64 {
@@ -36,18 +40,17 @@ fn size(value: &Value) -> u64 {
     }
 }
 
-/// Runs `work` on a thread with stack enough for the deepest recursion that the engine allows.
-pub(super) fn with_stack<T: Send>(
-    work: impl FnOnce() -> Result<T, minijinja::Error> + Send,
-) -> Result<T, minijinja::Error> {
+/// Runs `work` on a thread with stack enough for the deepest recursion that the engine allows. Nothing of the engine may
+/// leave it: an error holds the template's values, which take as much stack to free.
+pub(super) fn with_stack<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("whin-template".to_owned()).stack_size(STACK);
-        let failed = |what: String| minijinja::Error::new(minijinja::ErrorKind::InvalidOperation, what);
         match thread.spawn_scoped(scope, work) {
-            Ok(running) => {
-                running.join().unwrap_or_else(|_| Err(failed("the template engine gave up".to_owned())))
+            Ok(running) => running.join().unwrap_or_else(|_| Err(unsupported("the template engine gave up"))),
+            Err(error) => {
+                let message = format!("no thread could be started to render the chat template: {error}");
+                Err(Error::new(ErrorKind::OutOfMemory, message).caused_by(error))
             }
-            Err(error) => Err(failed(format!("no thread could be started: {error}"))),
         }
     })
 }

@@ -119,6 +119,7 @@ fn dictionary(state: &State, value: &Value, method: &str, args: &[Value]) -> Res
         let Some(key) = args.get(0, "key")? else {
             return Err(invalid("get expected at least 1 argument, got 0"));
         };
+        let key = super::operators::counted(state, key)?;
         let default = args.get(1, "default")?;
         args.finish(2)?;
         let found = value.as_object().and_then(|object| object.get_value(&key));
@@ -153,6 +154,8 @@ fn list(state: &State, value: &Value, method: &str, args: &[Value]) -> Result<Va
                 return Err(invalid(format!("{method} expected at least 1 argument, got 0")));
             };
             args.finish(1)?;
+            let wanted = super::operators::counted(state, wanted)?;
+            let value = &super::operators::counted(state, value.clone())?;
             let mut count = 0;
             for (index, item) in value.try_iter()?.checked().enumerate() {
                 if item? == wanted {
@@ -178,6 +181,7 @@ fn list(state: &State, value: &Value, method: &str, args: &[Value]) -> Result<Va
 fn string(state: &mut State, text: &str, method: &str, args: &[Value]) -> Result<Value, Error> {
     if method == "format" {
         refuse_wide_fields(text)?;
+        args.iter().try_for_each(|arg| super::operators::counted(state, arg.clone()).map(drop))?;
         return format(FormatStyle::StrFormat, text, args).map(Value::from);
     }
     let args = Args::new(method, args)?;
@@ -209,6 +213,22 @@ fn string(state: &mut State, text: &str, method: &str, args: &[Value]) -> Result
             args.finish(3)?;
             replace(state, text, &old, &new, count).map(Value::from)
         }
+        "join" => {
+            let Some(items) = args.get(0, "iterable")? else {
+                return Err(invalid("str.join() takes exactly one argument (0 given)"));
+            };
+            args.finish(1)?;
+            join(state, text, &items)
+        }
+        "removeprefix" | "removesuffix" | "partition" | "rpartition" | "center" | "ljust" | "rjust"
+        | "zfill" => ends_and_fields(state, text, method, args),
+        _ => search(text, method, &args),
+    }
+}
+
+/// The methods that cut a text at one place, or fill it up.
+fn ends_and_fields(state: &State, text: &str, method: &str, args: Args) -> Result<Value, Error> {
+    match method {
         "removeprefix" | "removesuffix" => {
             let affix = args.text(0, "affix")?;
             args.finish(1)?;
@@ -223,20 +243,12 @@ fn string(state: &mut State, text: &str, method: &str, args: &[Value]) -> Result
             args.finish(1)?;
             partition(text, &separator, method == "rpartition")
         }
-        "join" => {
-            let Some(items) = args.get(0, "iterable")? else {
-                return Err(invalid("str.join() takes exactly one argument (0 given)"));
-            };
-            args.finish(1)?;
-            join(state, text, &items)
-        }
-        "center" | "ljust" | "rjust" | "zfill" => {
+        _ => {
             let width = args.integer(0, "width")?.unwrap_or(0);
             let fill = args.optional_text(1, "fillchar")?;
             args.finish(2)?;
             pad(state, text, method, width, fill.as_deref())
         }
-        _ => search(text, method, &args),
     }
 }
 

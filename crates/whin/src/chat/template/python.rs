@@ -41,7 +41,7 @@ impl<'a, 'template, 'env> Text<'a, 'template, 'env> {
 
     pub(super) fn push(&mut self, piece: &str) -> Result<(), Error> {
         // An empty piece costs too: it took a step to get here.
-        self.owed += piece.len() + 8;
+        self.owed += piece.len() + 24;
         if self.owed >= 1024 {
             if self.text.len() + piece.len() > MAX_TEXT {
                 return charge(self.state, self.text.len() + piece.len());
@@ -140,6 +140,12 @@ pub(super) fn as_float(value: &Value) -> Option<f64> {
     }
     let is_float = value.is_number() && !value.is_integer();
     if is_float { f64::try_from(value.clone()).ok() } else { None }
+}
+
+/// A float as a value of the engine, in a form that the engine prints as Python does.
+pub(super) fn from_float(float: f64) -> Value {
+    let plain = Value::from(float);
+    if plain.to_string() == float_repr(float) { plain } else { Value::from_object(Float(float)) }
 }
 
 /// `repr` of a float: the shortest digits that give it back, with an exponent from 1e16 on and below 1e-4.

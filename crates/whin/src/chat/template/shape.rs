@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Compiled, Conversation, Shape};
+use super::{Compiled, Conversation, Shape, limits};
 
 /// Texts that no template writes by itself.
 const TEXT: &str = "whin-probe-text";
@@ -14,7 +14,7 @@ const KEY: &str = "whin_probe_key";
 pub(super) fn find_out(template: &Compiled, tokens: &Map<String, Value>) -> Shape {
     let render = |messages: &[Value]| {
         let conversation = Conversation { messages: messages.to_vec(), ..Conversation::default() };
-        template.render(messages, &conversation, tokens).unwrap_or_default()
+        template.render_within(limits::PROBE, messages, &conversation, tokens).unwrap_or_default()
     };
     let parts = render(&[json!({"role": "user", "content": [{"type": "text", "text": TEXT}]})]);
     // A list that is printed as such has the text too, and its keys.

@@ -1,9 +1,26 @@
 //! What the template engine reads otherwise than Jinja, rewritten.
 
+use minijinja::{Error, ErrorKind};
+
+/// The longest line, in bytes, and the most lines: the engine counts both in 16 bits.
+const MAX_LINE: usize = 60_000;
+
+/// The longest tag, in bytes.
+const MAX_TAG: usize = 32 << 10;
+
+/// The most signs, `not` and opening brackets in a row.
+const MAX_SIGNS: usize = 100;
+
 /// Replaces `{% generation %}`, which transformers adds to Jinja, by `{% with %}`, and its end likewise: both only open a
 /// scope. Keeps the line end behind `{% raw %}`, which Jinja does not take away. Checks what loops walk over. Text, comments
 /// and strings stay as they are.
-pub(super) fn for_the_engine(source: &str) -> String {
+///
+/// # Errors
+/// Where lines or tags are so long that the engine could not read them, or would take too long to.
+pub(super) fn for_the_engine(source: &str) -> Result<String, Error> {
+    if source.split('\n').any(|line| line.len() > MAX_LINE) || source.matches('\n').count() > MAX_LINE {
+        return Err(too_long(format!("a line of more than {MAX_LINE} bytes, or more lines than that")));
+    }
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(at) = rest.find('{') {
@@ -17,6 +34,9 @@ pub(super) fn for_the_engine(source: &str) -> String {
             _ => 1,
         };
         let (tag, behind) = tag.split_at(end);
+        if word(tag) != "raw" && !tag.starts_with("{#") {
+            check(tag)?;
+        }
         match word(tag) {
             "generation" => out.push_str(&tag.replacen("generation", "with", 1)),
             "for" => out.push_str(&with_checked_iterable(tag)),
@@ -27,7 +47,49 @@ pub(super) fn for_the_engine(source: &str) -> String {
         rest = behind;
     }
     out.push_str(rest);
-    out
+    Ok(out)
+}
+
+fn too_long(what: String) -> Error {
+    Error::new(ErrorKind::SyntaxError, format!("{what}, which is more than is allowed"))
+}
+
+/// The engine's parser descends with every sign and every `not` in a row, and builds trees as deep as a tag is long.
+fn check(tag: &str) -> Result<(), Error> {
+    if tag.len() > MAX_TAG {
+        return Err(too_long(format!("a tag of more than {MAX_TAG} bytes")));
+    }
+    let mut in_a_row = 0;
+    let tag = without_strings(tag);
+    for word in tag.split_whitespace().flat_map(|word| word.split_inclusive(['-', '+', '('])) {
+        in_a_row = if matches!(word, "not" | "-" | "+" | "(" | "not(") { in_a_row + 1 } else { 0 };
+        if in_a_row > MAX_SIGNS {
+            return Err(too_long(format!("more than {MAX_SIGNS} signs in a row")));
+        }
+    }
+    Ok(())
+}
+
+/// A tag with all its strings empty.
+fn without_strings(tag: &str) -> String {
+    let (mut quote, mut escaped) = (None, false);
+    tag.chars()
+        .filter(|&c| match quote {
+            Some(_) if escaped => {
+                escaped = false;
+                false
+            }
+            Some(open) => {
+                escaped = c == '\\';
+                quote = quote.filter(|_| c != open);
+                c == open
+            }
+            None => {
+                quote = matches!(c, '"' | '\'').then_some(c);
+                true
+            }
+        })
+        .collect()
 }
 
 /// The first word of a block tag.
@@ -126,6 +188,25 @@ mod tests {
     use super::for_the_engine;
 
     #[test]
+    fn lines_tags_and_signs_have_limits() {
+        let dashes = "-".repeat(200);
+        for source in [
+            format!("{{{{ '{dashes}' }}}}"),
+            format!("{dashes}{{# {dashes} #}}"),
+            "{{ -1 - -1 }}".repeat(100),
+        ] {
+            assert_eq!(for_the_engine(&source).unwrap(), source);
+        }
+        for source in [
+            format!("{{{{ '' {dashes} }}}}"),
+            "x".repeat(60_001),
+            format!("{{{{ '{}' }}}}", "x".repeat(40_000)),
+        ] {
+            assert!(for_the_engine(&source).is_err());
+        }
+    }
+
+    #[test]
     fn only_the_tag_itself_is_rewritten() {
         for (source, rewritten) in [
             ("a{% generation %}b{%- endgeneration -%}c", "a{% with %}b{%- endwith -%}c"),
@@ -151,7 +232,7 @@ mod tests {
             ("{% raw -%}\na{% endraw %}", "{% raw -%}\na{% endraw %}"),
             ("generation { %é{", "generation { %é{"),
         ] {
-            assert_eq!(for_the_engine(source), rewritten);
+            assert_eq!(for_the_engine(source).unwrap(), rewritten);
         }
     }
 }

@@ -69,3 +69,50 @@ fn snippets_render_as_jinja_renders_them() {
     assert_eq!(known, KNOWN.len());
     assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), snippets.len(), wrong.join("\n"));
 }
+
+#[test]
+fn roles_and_parts_follow_the_template() {
+    let shown = |text: &str, message: Value| {
+        let found = find::Found::from([("default".to_owned(), (text.to_owned(), "test.jinja".to_owned()))]);
+        let template = Template::compile(found, Map::new(), Clock::System).unwrap();
+        template.apply(&Conversation { messages: vec![message], ..Conversation::default() }).unwrap()
+    };
+    let developer = serde_json::json!({"role": "developer", "content": "x"});
+    assert_eq!(shown("{{ messages[0].role }}", developer.clone()), "system");
+    assert_eq!(shown("{# developer #}{{ messages[0].role }}", developer), "developer");
+    let parts = serde_json::json!({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]});
+    assert_eq!(shown("{{ messages[0].content }}", parts.clone()), "a\nb");
+    assert_eq!(shown("{% for part in messages[0].content %}<{{ part.text }}>{% endfor %}", parts), "<a><b>");
+}
+
+#[test]
+fn a_message_is_continued_only_where_it_is_shown() {
+    let continued = |text: &str, content: &str| {
+        let found = find::Found::from([("default".to_owned(), (text.to_owned(), "test.jinja".to_owned()))]);
+        let template = Template::compile(found, Map::new(), Clock::System).unwrap();
+        let message = serde_json::json!({"role": "assistant", "content": content});
+        template.apply(&Conversation {
+            messages: vec![message],
+            continue_final_message: true,
+            ..Conversation::default()
+        })
+    };
+    let template =
+        "{% for m in messages %}<{{ m.content }}>{% endfor %}{% if add_generation_prompt %}A:{% endif %}";
+    assert_eq!(continued(template, "one ").unwrap(), "<one ");
+    assert_eq!(continued("<{{ messages[0].content | trim }}>", " one ").unwrap(), "<one");
+    assert!(continued("{{ messages[0].role }} content", "one").is_err());
+    assert!(continued("{{ messages[0].content | upper }}", "one").is_err());
+}
+
+#[test]
+fn a_conversation_has_the_work_that_it_needs() {
+    let message = |index: usize| {
+        let role = if index.is_multiple_of(2) { "user" } else { "assistant" };
+        serde_json::json!({"role": role, "content": "words and <think>more</think> words ".repeat(20)})
+    };
+    let conversation =
+        Conversation { messages: (0..20_000).map(message).collect(), ..Conversation::default() };
+    let template = Template::open(&crate::checkpoint::Source::BuiltIn).unwrap();
+    assert!(template.apply(&conversation).unwrap().len() > 14_000_000);
+}

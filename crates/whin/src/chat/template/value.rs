@@ -7,7 +7,7 @@ use std::sync::Arc;
 use minijinja::value::{DynObject, Enumerator, Object, ObjectRepr, Value};
 use serde_json::Value as Json;
 
-use super::python::float_repr;
+use super::python::{float_repr, from_float};
 
 /// A float whose printing needs an exponent, or that is infinite.
 #[derive(Debug)]
@@ -106,9 +106,4 @@ fn from_number(spelled: &str) -> Value {
         (_, Ok(whole)) => Value::from(whole),
         _ => Value::from_object(BigInt(spelled.to_owned())),
     }
-}
-
-fn from_float(float: f64) -> Value {
-    let plain = Value::from(float);
-    if plain.to_string() == float_repr(float) { plain } else { Value::from_object(Float(float)) }
 }
