@@ -411,6 +411,13 @@ fn hostile() -> Vec<(&'static str, Format)> {
     ]
 }
 
+/// The most memory that this process has had, where the system tells.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
+}
+
 #[test]
 fn hostile_grammars_end_soon_and_without_harm() {
     let walker = seedling();
@@ -436,6 +443,10 @@ fn hostile_grammars_end_soon_and_without_harm() {
         if let Err(error) = steps {
             assert_eq!(error.kind(), ErrorKind::InvalidArguments, "{name}: {error}");
         }
+    }
+    // Other tests of this process take some of it.
+    if let Some(peak) = peak_memory() {
+        assert!(peak < 800 << 20, "{peak} bytes");
     }
 }
 
