@@ -240,7 +240,12 @@ fn not_finite(position: usize, logit: f32) -> Error {
 /// among these tokens.
 fn choose(generate: &mut Generate, logits: &mut [f32]) -> Result<(u32, Option<Logprobs>)> {
     let mask = match &mut generate.enforcer {
-        Some(enforcer) => Some(enforcer.mask()?),
+        Some(enforcer) => {
+            if enforcer.listens() {
+                enforcer.hear(generate.sampler.clone().sample(&mut logits.to_vec(), None)?);
+            }
+            Some(enforcer.mask()?)
+        }
         None => None,
     };
     let raw = generate.logprobs.map(|_| {

@@ -24,6 +24,8 @@ pub(crate) struct Enforcer {
     watch: Arc<Watch>,
     follower: Option<Follower>,
     mask: Vec<u32>,
+    /// Whether reasoning may begin, where it still may.
+    may_reason: bool,
 }
 
 /// Tells reasoning from what is enforced.
@@ -58,6 +60,7 @@ impl Enforcer {
             watch: grammars.watch(&[], ""),
             follower: None,
             mask: Vec::new(),
+            may_reason: true,
         }
     }
 
@@ -85,6 +88,7 @@ impl Enforcer {
             watch: grammars.watch(openings, close),
             follower: Some(Follower { tokenizer: tokenizer.clone(), stream, router }),
             mask: Vec::new(),
+            may_reason: true,
         }
     }
 
@@ -106,7 +110,20 @@ impl Enforcer {
             watch: grammars.watch(&[], marker),
             follower: Some(Follower { tokenizer: tokenizer.clone(), stream, router }),
             mask: Vec::new(),
+            may_reason: true,
         }
+    }
+
+    /// Whether [`Self::hear`] wants to know the next token that the model would choose without a form to keep to.
+    pub fn listens(&self) -> bool {
+        matches!(&self.state, State::Undecided { text, .. } if text.is_empty())
+    }
+
+    /// Hears that token. Reasoning begins only where it would begin by itself: to a model that has another beginning in
+    /// mind, a tag may otherwise seem the best of what the form leaves.
+    pub fn hear(&mut self, free: u32) {
+        self.may_reason =
+            self.watch.openings(&[]).any(|id| id == free) || self.watch.blanks().contains(&free);
     }
 
     /// The tokens that may come next, in the form that [`Sampler::sample`](crate::sample::Sampler::sample) takes.
@@ -135,6 +152,7 @@ impl Enforcer {
             None => self.mask.resize(self.watch.all().len(), 0),
         }
         let blanks = match &self.state {
+            State::Undecided { text, .. } if text.is_empty() && !self.may_reason => 0,
             State::Undecided { text, blanks } => {
                 self.watch.openings(text).for_each(|id| set(&mut self.mask, id));
                 if text.is_empty() { *blanks } else { 0 }
