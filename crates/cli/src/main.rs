@@ -37,8 +37,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Run(run::Args),
-    Chat(chat::Args),
+    Run(Box<run::Args>),
+    Chat(Box<chat::Args>),
     Score(score::Args),
     Bench(bench::Args),
     Inspect(inspect::Args),

@@ -1,6 +1,6 @@
 //! The syntaxes in which models write tool calls: where a call begins, how it is read, where it ends.
 //!
-//! A syntax is a row of the tables below and a [`Reader`], which sees the text behind the start marker one byte after
+//! A syntax is a row of the tables below and a `Reader`, which sees the text behind the start marker one byte after
 //! the other and says when it is a call, or can no longer become one. Nothing here knows of reasoning or of text
 //! around the calls.
 
