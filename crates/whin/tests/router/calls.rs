@@ -67,12 +67,17 @@ fn arguments_in_markup_have_the_types_that_the_tool_declares() {
             "list": {"type": "array"},
             "map": {"type": "object"},
             "choice": {"enum": [1, 2]},
+            "point": {"$ref": "#/$defs/Point"},
+            "round": {"$ref": "#/properties/round"},
             "free": {},
-        }}}}),
+        }, "$defs": {"Point": {"anyOf": [{"type": "object"}, {"$ref": "#/$defs/Nothing"}]}, "Nothing": {"type": "null"}}}}}),
     ];
     for (key, value, expected) in [
         ("text", "42", "\"42\""),
         ("text", "null", "\"null\""),
+        ("point", "{\"x\": 1.0}", "{\"x\": 1.0}"),
+        ("point", "null", "null"),
+        ("round", "1", "\"1\""),
         ("text", " a\"é\\ ", "\" a\\\"é\\\\ \""),
         ("maybe", "null", "null"),
         ("maybe", "nulls", "\"nulls\""),

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::literal;
 
-/// How deep alternatives within alternatives are followed.
+/// How deep alternatives within alternatives, and references to references, are followed.
 const MAX_DEPTH: usize = 8;
 
 /// The parameters of the tools of a request: function, parameter, types.
@@ -39,8 +39,11 @@ impl Schemas {
         let functions = tools.iter().filter_map(|tool| {
             let function = tool.get("function").unwrap_or(tool);
             let name = function.get("name")?.as_str()?.to_owned();
-            let properties = function.get("parameters")?.get("properties")?.as_object()?;
-            let types = properties.iter().map(|(key, schema)| (key.clone(), Types::of(schema, MAX_DEPTH)));
+            let parameters = function.get("parameters")?;
+            let properties = parameters.get("properties")?.as_object()?;
+            let types = properties
+                .iter()
+                .map(|(key, schema)| (key.clone(), Types::of(schema, parameters, MAX_DEPTH)));
             Some((name, types.collect()))
         });
         Self(functions.collect())
@@ -75,7 +78,8 @@ impl Types {
         self.text || self.null || self.number || self.boolean || self.object || self.array
     }
 
-    fn of(schema: &Value, depth: usize) -> Self {
+    /// Those of a schema within `parameters`, to which its references refer.
+    fn of(schema: &Value, parameters: &Value, depth: usize) -> Self {
         let mut types = Self::default();
         match schema.get("type") {
             Some(Value::String(name)) => types.add(name),
@@ -93,9 +97,11 @@ impl Types {
             types.null = true;
         }
         let alternatives = ["anyOf", "oneOf", "allOf"].iter().filter_map(|key| schema.get(key)?.as_array());
+        let pointer = schema.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix('#'));
+        let referred = pointer.and_then(|pointer| parameters.pointer(pointer));
         if depth > 0 {
-            for alternative in alternatives.flatten() {
-                let other = Self::of(alternative, depth - 1);
+            for alternative in alternatives.flatten().chain(referred) {
+                let other = Self::of(alternative, parameters, depth - 1);
                 types.text |= other.text;
                 types.null |= other.null;
                 types.number |= other.number;
