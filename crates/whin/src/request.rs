@@ -9,6 +9,7 @@ use crate::chat::{Answer, Chat, Delta};
 use crate::constrain::Format;
 use crate::sample::{Logprobs, Sampling};
 use crate::stop::StopStrings;
+use crate::text_out::Piece;
 use crate::{Error, ErrorKind, Result};
 
 /// What a text begins with.
@@ -262,6 +263,8 @@ pub(crate) enum Event {
 pub(crate) struct End {
     pub reason: FinishReason,
     pub stop: Option<String>,
+    /// What was held back when it was cancelled.
+    pub rest: Piece,
     /// Everything that the model wrote, for messages.
     pub raw: Option<String>,
     pub n_reasoning: usize,
@@ -334,14 +337,18 @@ impl Generation {
         Ok(std::mem::replace(&mut self.completion, nothing))
     }
 
-    fn take_in(&mut self, token: &Token) {
-        self.completion.token_ids.push(token.id);
-        if let Some(text) = &mut self.completion.generated_text {
-            text.push_str(&token.text);
+    fn hear(&mut self, text: &str, deltas: &[Delta]) {
+        if let Some(all) = &mut self.completion.generated_text {
+            all.push_str(text);
         }
         if let Some(answer) = &mut self.completion.answer {
-            token.deltas.iter().for_each(|delta| answer.push(delta));
+            deltas.iter().for_each(|delta| answer.push(delta));
         }
+    }
+
+    fn take_in(&mut self, token: &Token) {
+        self.completion.token_ids.push(token.id);
+        self.hear(&token.text, &token.deltas);
         if let (Some(all), Some(logprobs)) = (&mut self.completion.logprobs, &token.logprobs) {
             all.push(logprobs.clone());
         }
@@ -368,6 +375,7 @@ impl Iterator for Generation {
                 self.completion.finish_reason = end.reason;
                 self.completion.stop = end.stop;
                 self.completion.n_reasoning = end.n_reasoning;
+                self.hear(&end.rest.text, &end.rest.deltas);
                 if end.raw.is_some() {
                     self.completion.generated_text = end.raw;
                 }

@@ -8,8 +8,8 @@ use whin_kernels::BLOCK;
 
 use crate::constrain::Enforcer;
 use crate::request::{Canceller, End, Event, FinishReason, Token};
-use crate::sample::{Logprobs, Sampler, apply_mask, logprobs};
-use crate::text_out::{Piece, TextOut};
+use crate::sample::{Logprobs, NO_CHANCE, Sampler, apply_mask, logprobs};
+use crate::text_out::{Next, Piece, TextOut};
 use crate::{Error, ErrorKind, Result};
 
 /// A request as the worker receives it: checked, and reduced to tokens.
@@ -164,21 +164,25 @@ impl Sequence {
         let Goal::Generate(generate) = &mut self.goal else { return true };
         let is_eos = generate.eos.contains(&id);
         let is_whole = !is_eos && generate.enforcer.as_mut().is_some_and(Enforcer::must_end);
-        let is_last = is_eos || is_whole || count >= generate.max_new_tokens;
+        let next = match () {
+            () if is_eos || is_whole => Next::End,
+            () if count >= generate.max_new_tokens => Next::Cut,
+            () => Next::More,
+        };
         let piece = match &mut generate.text {
-            Some(out) => out.push((!is_eos).then_some(id), is_last),
+            Some(out) => out.push((!is_eos).then_some(id), next),
             None => Piece::default(),
         };
         let end = match () {
             () if piece.stop.is_some() || piece.is_over => Some(FinishReason::Stop),
-            () if is_eos || is_whole => Some(FinishReason::Eos),
-            () if is_last => Some(FinishReason::Length),
+            () if next == Next::End => Some(FinishReason::Eos),
+            () if next == Next::Cut => Some(FinishReason::Length),
             () => None,
         };
         let token = Token { id, text: piece.text, deltas: piece.deltas, logprobs, at: now };
         let heard = self.events.send(Event::Token(token)).is_ok();
         if let Some(reason) = end {
-            self.end(reason, piece.stop);
+            self.end(reason, piece.stop, Piece::default());
         }
         end.is_some() || !heard
     }
@@ -193,8 +197,17 @@ impl Sequence {
         true
     }
 
-    /// Tells the caller why and how it ended.
-    pub fn end(&self, reason: FinishReason, stop: Option<String>) {
+    /// Ends with what was generated so far, held back or not.
+    pub fn cancel(&mut self) {
+        let rest = match &mut self.goal {
+            Goal::Generate(generate) => generate.text.as_mut().map(|out| out.push(None, Next::Cut)),
+            Goal::Score(_) => None,
+        };
+        self.end(FinishReason::Cancelled, None, rest.unwrap_or_default());
+    }
+
+    /// Tells the caller why and how it ended, and `rest`, which came with no token.
+    fn end(&self, reason: FinishReason, stop: Option<String>, rest: Piece) {
         let seconds = |from: Option<Instant>, to: Option<Instant>| match (from, to) {
             (Some(from), Some(to)) => (to - from).as_secs_f64(),
             _ => 0.0,
@@ -208,6 +221,7 @@ impl Sequence {
         let end = End {
             reason,
             stop,
+            rest,
             raw,
             n_reasoning,
             prefill_seconds: seconds(started, first_token),
@@ -257,6 +271,10 @@ fn choose(generate: &mut Generate, logits: &mut [f32]) -> Result<(u32, Option<Lo
     if let Some(enforcer) = &mut generate.enforcer {
         id = enforcer.accept(id)?;
     }
-    let logprobs = raw.zip(generate.logprobs).map(|(raw, k)| logprobs(&raw, id, k));
+    let mut logprobs = raw.zip(generate.logprobs).map(|(raw, k)| logprobs(&raw, id, k));
+    if let (Some(logprobs), true) = (&mut logprobs, generate.enforcer.is_some()) {
+        // What the form does not allow was no candidate.
+        logprobs.top.retain(|(_, logprob)| *logprob > NO_CHANCE);
+    }
     Ok((id, logprobs))
 }

@@ -20,11 +20,24 @@ struct Messages {
     one_call: bool,
     /// Everything that the model wrote.
     raw: String,
+    /// Where in it the content begins that is being written.
+    content_from: usize,
     n_reasoning: usize,
 }
 
+/// What comes after a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// More of the text.
+    More,
+    /// Nothing: the text has ended by itself.
+    End,
+    /// Nothing: it is cut off.
+    Cut,
+}
+
 /// What one token added.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Piece {
     /// The text, or the content of an answer to messages.
     pub text: String,
@@ -44,12 +57,13 @@ impl TextOut {
 
     /// The text of an answer to messages; `one_call` ends it after its first tool call.
     pub fn routed(self, router: Router, one_call: bool) -> Self {
-        Self { messages: Some(Messages { router, one_call, raw: String::new(), n_reasoning: 0 }), ..self }
+        let messages = Messages { router, one_call, raw: String::new(), content_from: 0, n_reasoning: 0 };
+        Self { messages: Some(messages), ..self }
     }
 
-    /// Takes in the next token: none where that is not part of the text, as the one that ends it. `is_last` says that no
-    /// other follows.
-    pub fn push(&mut self, id: Option<u32>, is_last: bool) -> Piece {
+    /// Takes in the next token, none where that is not part of the text, as the one that ends it.
+    pub fn push(&mut self, id: Option<u32>, next: Next) -> Piece {
+        let is_last = next != Next::More;
         let mut text = id.map(|id| self.stream.push(id)).unwrap_or_default();
         if is_last {
             text += &self.stream.finish();
@@ -59,20 +73,14 @@ impl TextOut {
             self.cut(&text, is_last, &mut piece.text, &mut piece.stop);
             return piece;
         };
-        let before = messages.router.phase();
-        messages.raw += &text;
-        let mut deltas = messages.router.push(&text);
-        if is_last {
-            deltas.extend(messages.router.finish());
-        }
-        if [before, messages.router.phase()].contains(&Phase::Reasoning) {
-            messages.n_reasoning += 1;
+        let mut deltas = messages.push(&text);
+        match next {
+            Next::More => {}
+            Next::End | Next::Cut => deltas.extend(messages.router.finish()),
         }
         let piece = self.cut_deltas(deltas, is_last);
-        if let (Some(stop), Some(messages)) = (&piece.stop, &mut self.messages)
-            && let Some(at) = messages.raw.rfind(stop)
-        {
-            messages.raw.truncate(at);
+        if let (Some(stop), Some(messages)) = (&piece.stop, &mut self.messages) {
+            messages.end_before(stop);
         }
         piece
     }
@@ -121,6 +129,34 @@ impl TextOut {
         self.messages
             .as_ref()
             .map_or((None, 0), |messages| (Some(messages.raw.clone()), messages.n_reasoning))
+    }
+}
+
+impl Messages {
+    fn push(&mut self, text: &str) -> Vec<Delta> {
+        let before = self.router.phase();
+        self.raw += text;
+        let deltas = self.router.push(text);
+        let after = self.router.phase();
+        if [before, after].contains(&Phase::Reasoning) {
+            self.n_reasoning += 1;
+        }
+        // Whatever the piece began with, the content behind its last tag is what stop strings are looked for in.
+        if after != Phase::Content {
+            self.content_from = self.raw.len();
+        } else if before != Phase::Content || deltas.iter().any(|delta| !matches!(delta, Delta::Content(_))) {
+            self.content_from = self.raw.len() - self.router.since_phase().len();
+        }
+        deltas
+    }
+
+    /// Forgets the stop string that ended the content, and what follows it.
+    fn end_before(&mut self, stop: &str) {
+        let at = self.raw[self.content_from..].find(stop).map(|at| self.content_from + at);
+        // It may have stood before a tag that came with the same token.
+        if let Some(at) = at.or_else(|| self.raw.rfind(stop)) {
+            self.raw.truncate(at);
+        }
     }
 }
 

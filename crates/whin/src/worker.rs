@@ -85,7 +85,7 @@ impl<B: Backend> Worker<B> {
     fn drop_cancelled(&mut self) {
         for index in (0..self.sequences.len()).rev() {
             if self.sequences[index].canceller.is_cancelled() {
-                self.sequences[index].end(FinishReason::Cancelled, None);
+                self.sequences[index].cancel();
                 self.remove(index);
             }
         }

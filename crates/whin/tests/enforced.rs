@@ -58,7 +58,7 @@ fn one_of_several_texts_is_chosen_and_the_end_follows() {
     assert_eq!(completion.finish_reason, FinishReason::Eos);
     // Nothing but the two end tokens had a chance in the end.
     let last = completion.logprobs.as_ref().unwrap().last().unwrap();
-    assert_eq!(last.top[2].1, whin::sample::NO_CHANCE, "{last:?}");
+    assert_eq!(last.top.len(), 2, "{last:?}");
     assert!((last.top[0].1.exp() + last.top[1].1.exp() - 1.0).abs() < 1e-5, "{last:?}");
 }
 

@@ -96,6 +96,14 @@ impl Chat {
     /// [`InvalidArguments`](ErrorKind::InvalidArguments).
     pub fn validate(&self) -> Result<()> {
         let invalid = |message: String| Err(Error::new(ErrorKind::InvalidArguments, message));
+        let last = self.conversation.messages.last();
+        if self.conversation.continue_final_message && last.is_none_or(|last| last["role"] != "assistant") {
+            return invalid(
+                "the last message is to be continued, but it is not the assistant's: end the conversation with what the \
+                 answer begins with"
+                    .to_owned(),
+            );
+        }
         let tools = &self.conversation.tools;
         match &self.tool_choice {
             ToolChoice::Required if tools.is_empty() => invalid(
