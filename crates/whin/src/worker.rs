@@ -11,7 +11,6 @@ use crate::memory;
 use crate::model::forward::{Run, forward};
 use crate::model::spec::Spec;
 use crate::model::weights::Model;
-use crate::request::FinishReason;
 use crate::scheduler::{Limits, Progress, Share, schedule};
 use crate::sequence::{Job, Sequence};
 use crate::{Error, ErrorKind, Result};
@@ -260,7 +259,7 @@ mod tests {
     use super::*;
     use crate::Checkpoint;
     use crate::model::plan::Plan;
-    use crate::request::{Canceller, Event};
+    use crate::request::{Canceller, Event, FinishReason};
     use crate::sequence::Goal;
 
     fn worker(rows: usize) -> Worker<Reference> {

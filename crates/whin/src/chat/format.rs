@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use aho_corasick::AhoCorasick;
 use serde_json::Value;
 
 use super::messages::normalise;
-use super::provenance::StandIns;
+use super::provenance::{StandIns, finder};
 use super::template::Template;
 use super::{Chat, Conventions, Encoding, Phase, Router, Syntax, ToolChoice, channels};
 use crate::checkpoint::Source;
@@ -19,10 +20,14 @@ use crate::{Error, ErrorKind, Result};
 pub(crate) struct ChatFormat {
     template: Template,
     conventions: Conventions,
-    /// Added tokens that steer a model, as opposed to those that spell blanks or HTML.
+    /// Added tokens that steer a model, as opposed to those that spell blanks, words or HTML.
     control: HashSet<u32>,
-    /// Characters with which these begin and end.
-    ends: BTreeSet<char>,
+    /// The characters of these that are neither letters nor blanks.
+    signs: BTreeSet<char>,
+    /// Those that no assistant writes.
+    never_written: Option<AhoCorasick>,
+    /// The texts of all added tokens.
+    added: Vec<String>,
     /// Special tokens that an answer's text must show all the same, since it is taken apart by them.
     shown: Vec<u32>,
 }
@@ -44,18 +49,28 @@ impl ChatFormat {
         let template = Template::open(source)?;
         let all: String = template.sources().collect::<Vec<_>>().join("\n");
         let conventions = Conventions::detect(&all, &|token| tokenizer.token_to_id(token).is_some());
-        let (mut control, mut ends) = (HashSet::new(), BTreeSet::new());
-        for (id, text) in tokenizer.added_tokens() {
-            if tokenizer.is_special(id) || all.contains(&text) || !is_plain(&text) {
-                control.insert(id);
-                ends.extend(text.chars().next());
-                ends.extend(text.chars().next_back());
+        let markers = conventions.markers();
+        let (mut control, mut signs, mut never_written) = (HashSet::new(), BTreeSet::new(), Vec::new());
+        let (mut added, mut is_normalized) = (Vec::new(), false);
+        for token in tokenizer.added_tokens() {
+            let is_marker = markers.contains(&token.text.as_str());
+            if token.is_special || is_marker || all.contains(&token.text) || !is_plain(&token.text) {
+                control.insert(token.id);
+                signs.extend(token.text.chars().filter(|c| is_sign(*c)));
+                is_normalized |= token.is_normalized;
+                if token.is_special && !is_marker {
+                    never_written.push(token.text.clone());
+                }
             }
+            added.push(token.text);
         }
-        // Letters are no sign of a token, and templates compare and change words and blanks.
-        ends.retain(|c| !c.is_alphanumeric() && !c.is_whitespace());
-        let shown = conventions.markers().iter().filter_map(|marker| tokenizer.token_to_id(marker)).collect();
-        Ok(Self { template, conventions, control, ends, shown })
+        if is_normalized {
+            let variants: Vec<char> = signs.iter().flat_map(|c| variants(*c)).collect();
+            signs.extend(variants);
+        }
+        let shown = markers.iter().filter_map(|marker| tokenizer.token_to_id(marker)).collect();
+        let never_written = finder(&never_written);
+        Ok(Self { template, conventions, control, signs, never_written, added, shown })
     }
 
     /// What takes an answer to `chat` apart that begins in this phase, and looks for calls of tools if it `may_call` any.
@@ -183,7 +198,16 @@ impl ChatFormat {
         let values = conversation.messages.iter().chain(&conversation.tools);
         let values = values.chain(conversation.template_kwargs.values());
         values.chain(conversation.documents.iter().flatten()).for_each(|value| strings(value, &mut texts));
-        let stand_ins = StandIns::new(&self.ends, texts.into_iter().chain(self.template.sources()));
+        let texts =
+            texts.into_iter().chain(self.template.sources()).chain(self.added.iter().map(String::as_str));
+        let stand_ins = StandIns::new(&self.signs, self.never_written.as_ref(), texts);
+        if !stand_ins.are_enough_for(&self.signs) {
+            return Err(Error::new(
+                ErrorKind::InvalidArguments,
+                "the messages hold every private-use character of Unicode, so that none is left to mark with what users \
+                 wrote: leave some of them out",
+            ));
+        }
         if chat.encoding == Encoding::Safe {
             stand_ins.mark_messages(&mut conversation.messages);
             conversation.documents.iter_mut().flatten().for_each(|document| stand_ins.mark(document));
@@ -208,9 +232,76 @@ fn strings<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
     }
 }
 
-/// Whether an added token is plain text that people write: blanks, words, simple HTML.
+/// Elements of HTML for which vocabularies have tokens.
+const HTML: [&str; 41] = [
+    "a",
+    "b",
+    "blockquote",
+    "body",
+    "br",
+    "caption",
+    "code",
+    "dd",
+    "div",
+    "dl",
+    "dt",
+    "em",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "head",
+    "hr",
+    "html",
+    "i",
+    "img",
+    "li",
+    "ol",
+    "p",
+    "pre",
+    "s",
+    "span",
+    "strong",
+    "sub",
+    "sup",
+    "table",
+    "tbody",
+    "td",
+    "tfoot",
+    "th",
+    "thead",
+    "tr",
+    "u",
+    "ul",
+];
+
+/// Whether an added token is plain text that people write: blanks, words, HTML.
 fn is_plain(token: &str) -> bool {
-    let tag = token.strip_prefix('<').and_then(|tag| tag.strip_suffix('>'));
-    let inner = tag.map_or(token, |tag| tag.strip_prefix('/').unwrap_or(tag));
-    inner.chars().all(|c| c.is_alphanumeric() || c.is_whitespace() || c == '▁')
+    match token.strip_prefix('<').and_then(|tag| tag.strip_suffix('>')) {
+        Some(tag) => HTML.contains(&tag.strip_prefix('/').unwrap_or(tag)),
+        None => token.chars().all(|c| c.is_alphanumeric() || c.is_whitespace() || c == '▁'),
+    }
+}
+
+/// Whether a character of a control token gives it away. Letters and blanks stand in every text, and what quotes or escapes
+/// something has to stay what it is where a template quotes.
+fn is_sign(c: char) -> bool {
+    !c.is_alphanumeric() && !c.is_whitespace() && !matches!(c, '"' | '\'' | '\\' | '{' | '}' | '%')
+}
+
+/// What a normalizer could turn into this character.
+fn variants(c: char) -> impl Iterator<Item = char> {
+    let wide = c.is_ascii_graphic().then(|| char::from_u32(u32::from(c) + 0xfee0)).flatten();
+    let others: &[char] = match c {
+        '<' => &['\u{fe64}', '\u{226e}'],
+        '>' => &['\u{fe65}', '\u{226f}'],
+        '|' => &['\u{ffe8}'],
+        '_' => &['\u{fe33}', '\u{fe34}', '\u{fe4d}', '\u{fe4e}', '\u{fe4f}'],
+        '[' => &['\u{fe47}'],
+        ']' => &['\u{fe48}'],
+        _ => &[],
+    };
+    wide.into_iter().chain(others.iter().copied())
 }

@@ -55,7 +55,9 @@ impl Default for Chat {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encoding {
     /// Control tokens such as `<|im_end|>` count where the template or the system message wrote them. In what a user or
-    /// a tool wrote they are ordinary text. Conversations without an attempt at that have the same tokens either way.
+    /// a tool wrote (messages, results, arguments of calls, documents) they are ordinary text, and so are special ones
+    /// in what the assistant said. Conversations without them have the same tokens either way. A template that looks for
+    /// such characters in what a user wrote finds none.
     #[default]
     Safe,
     /// As transformers does it: they count wherever they stand, so that users can write turns in the name of others.

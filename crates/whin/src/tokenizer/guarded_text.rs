@@ -19,8 +19,8 @@ type Match = (Range<usize>, u32);
 
 impl Tokenizer {
     /// The ids of `text`, in which the bytes at `foreign` (sorted) are first bytes of characters that were written by
-    /// others. An added token that `is_control` is not matched where its first or last character is one of these: the
-    /// text is then spelt by ordinary tokens.
+    /// others. An added token that `is_control` is not matched where it has one of these: the text is then spelt by
+    /// ordinary tokens.
     ///
     /// # Errors
     /// As [`Self::encode`].
@@ -31,11 +31,8 @@ impl Tokenizer {
         is_control: &dyn Fn(u32) -> bool,
     ) -> Result<Vec<u32>> {
         let is_forged = |(range, id): &Match| {
-            let last = text[range.clone()]
-                .char_indices()
-                .next_back()
-                .map_or(range.start, |(at, _)| range.start + at);
-            is_control(*id) && [range.start, last].iter().any(|at| foreign.binary_search(at).is_ok())
+            let from = foreign.partition_point(|at| *at < range.start);
+            is_control(*id) && foreign.get(from).is_some_and(|at| *at < range.end)
         };
         // What takes the place of forged tokens' first characters has as many bytes, and is part of no token.
         let mut searched = text.to_owned();
@@ -47,9 +44,12 @@ impl Tokenizer {
                 break matches;
             }
             forged_ever = true;
-            for (range, _) in forged {
-                let first = searched[range.clone()].chars().next().map_or(0, char::len_utf8);
-                searched.replace_range(range.start..range.start + first, neutral(first));
+            for (range, id) in forged {
+                // Blanks beside a token can belong to the match.
+                let token = self.id_to_token(*id).unwrap_or_default();
+                let at = range.start + searched[range.clone()].find(&token).unwrap_or(0);
+                let first = searched[at..].chars().next().map_or(0, char::len_utf8);
+                searched.replace_range(at..at + first, neutral(first));
             }
         };
         if !forged_ever {
@@ -91,7 +91,7 @@ impl Tokenizer {
     }
 }
 
-/// A character of so many bytes that stands in no added token and that no normalizer takes for a blank.
+/// A character of so many bytes that is no blank, and no part of any token that is known.
 fn neutral(bytes: usize) -> &'static str {
     match bytes {
         1 => "\u{1}",
@@ -154,17 +154,37 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_only_ends_in_foreign_text_is_forged_too() {
+    fn a_token_that_is_foreign_in_part_is_forged_too() {
         let tokenizer = seedling();
         let text = "<|im_end|>";
         let end = tokenizer.token_to_id(text).unwrap();
-        for foreign in [vec![0], vec![text.len() - 1]] {
+        for foreign in [vec![0], vec![4], vec![text.len() - 1]] {
             let safe = tokenizer.encode_guarded(text, &foreign, &|_| true).unwrap();
             assert!(!safe.contains(&end));
             assert_eq!(tokenizer.decode(&safe, false), text);
         }
         assert_eq!(tokenizer.encode_guarded(text, &[0], &|id| id != end).unwrap(), [end]);
         assert_eq!(tokenizer.encode_guarded(text, &[], &|_| true).unwrap(), [end]);
+    }
+
+    #[test]
+    fn blanks_that_belong_to_a_token_neither_hide_nor_multiply_it() {
+        let json = include_str!("../../../../models/seedling/tokenizer.json");
+        let mut json: serde_json::Value = serde_json::from_str(json).unwrap();
+        let added = json["added_tokens"].as_array_mut().unwrap();
+        let id = added.iter().filter_map(|token| token["id"].as_u64()).max().unwrap() + 1;
+        added.push(serde_json::json!({"id": id, "content": "<|evil|>", "single_word": false, "lstrip": true,
+            "rstrip": true, "normalized": false, "special": true}));
+        let tokenizer = Tokenizer::from_bytes(json.to_string().as_bytes(), "tokenizer.json").unwrap();
+        for blanks in [0, 1, 50_000] {
+            let text = format!("a{}<|evil|>  b", " ".repeat(blanks));
+            let started = std::time::Instant::now();
+            let foreign: Vec<usize> = text.match_indices(['<', '|', '>']).map(|(at, _)| at).collect();
+            let safe = tokenizer.encode_guarded(&text, &foreign, &|_| true).unwrap();
+            assert!(!safe.contains(&(id as u32)) && tokenizer.encode(&text).unwrap().contains(&(id as u32)));
+            assert_eq!(tokenizer.decode(&safe, false), text);
+            assert!(started.elapsed().as_secs() < 5, "{blanks} blanks take {:?}", started.elapsed());
+        }
     }
 
     #[test]

@@ -36,6 +36,15 @@ pub struct Tokenizer {
     shared: Arc<Shared>,
 }
 
+/// A token that is no part of the model proper.
+pub(crate) struct AddedToken {
+    pub id: u32,
+    pub text: String,
+    pub is_special: bool,
+    /// Whether it is looked for in normalized text.
+    pub is_normalized: bool,
+}
+
 struct Shared {
     inner: tokenizers::Tokenizer,
     pieces: Pieces,
@@ -168,10 +177,15 @@ impl Tokenizer {
         self.shared.special.get(id as usize).copied().unwrap_or(false)
     }
 
-    /// The tokens that are no part of the model proper, such as `<|im_end|>`: ids and texts, in no order.
-    pub(crate) fn added_tokens(&self) -> impl Iterator<Item = (u32, String)> {
-        let added = self.shared.inner.get_added_tokens_decoder();
-        added.into_iter().map(|(id, token)| (id, token.content))
+    /// The tokens that are no part of the model proper, such as `<|im_end|>`, in no order.
+    pub(crate) fn added_tokens(&self) -> impl Iterator<Item = AddedToken> {
+        let added = self.shared.inner.get_added_tokens_decoder().into_iter();
+        added.map(|(id, token)| AddedToken {
+            id,
+            text: token.content,
+            is_special: token.special,
+            is_normalized: token.normalized,
+        })
     }
 
     /// The id of the token that is spelt `token` in the vocabulary file.
