@@ -64,5 +64,5 @@ fn read_schema(schema: &str) -> Result<Value> {
     if text.starts_with(['[', '"']) {
         return Err(invalid("--json-schema is neither an object nor the name of a file").into());
     }
-    parse(&read(Path::new(schema))?, schema)
+    parse(&read(Path::new(schema))?, if schema == "-" { "stdin" } else { schema })
 }

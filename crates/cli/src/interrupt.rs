@@ -10,32 +10,43 @@ pub struct Interrupt(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    /// The answer under way.
+    /// Whether an answer is under way or about to be.
+    is_busy: bool,
+    /// The answer, once it is.
     answer: Option<Canceller>,
     came: bool,
 }
 
 impl Interrupt {
-    /// Only one can be made in a process. While no answer is under way, and where the user insists, Ctrl-C ends the
-    /// process.
+    /// Only one can be made in a process. While no answer is under way or [about to be](Self::prepare), and where the user
+    /// insists, Ctrl-C ends the process.
     pub fn watch() -> Result<Self> {
         let state = Arc::<Mutex<State>>::default();
         let watched = Arc::clone(&state);
         let handler = move || {
             let mut state = lock(&watched);
             let again = std::mem::replace(&mut state.came, true);
-            match &state.answer {
-                Some(canceller) if !again => canceller.cancel(),
-                _ => std::process::exit(130),
+            if again || !state.is_busy {
+                std::process::exit(130);
             }
+            state.answer.iter().for_each(Canceller::cancel);
         };
         ctrlc::set_handler(handler).context("cannot watch for Ctrl-C")?;
         Ok(Self(state))
     }
 
-    /// From now on Ctrl-C ends this answer; a second one, the process.
+    /// From now on Ctrl-C ends the answer that is about to come; a second one, the process.
+    pub fn prepare(&self) {
+        *lock(&self.0) = State { is_busy: true, ..State::default() };
+    }
+
+    /// This is the answer.
     pub fn cancels(&self, canceller: Canceller) {
-        *lock(&self.0) = State { answer: Some(canceller), came: false };
+        let mut state = lock(&self.0);
+        if state.came {
+            canceller.cancel();
+        }
+        (state.is_busy, state.answer) = (true, Some(canceller));
     }
 
     /// Whether it came; where it did, that is forgotten, and so is the answer.

@@ -1,5 +1,6 @@
 //! Messages as a prompt, and how they are to be answered.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -174,7 +175,7 @@ impl ChatArgs {
 
 /// The messages of a file, and the tools that it may hold.
 pub fn read_conversation(path: &Path) -> Result<Conversation> {
-    let what = path.display().to_string();
+    let what = name(path);
     let mut conversation = Conversation::default();
     match parse(&read(path)?, &what)? {
         Value::Array(messages) => conversation.messages = messages,
@@ -184,13 +185,16 @@ pub fn read_conversation(path: &Path) -> Result<Conversation> {
             if let Some(tools) = map.shift_remove("tools") {
                 conversation.tools = list(tools, &format!("tools in {what}"))?;
             }
+            if let Some(documents) = map.shift_remove("documents") {
+                conversation.documents = Some(list(documents, &format!("documents in {what}"))?);
+            }
             if let Some(kwargs) = map.shift_remove("chat_template_kwargs") {
                 conversation.template_kwargs = object(kwargs, &format!("chat_template_kwargs in {what}"))?;
             }
             if let Some(key) = map.keys().next() {
                 let message = format!(
-                    "{what} holds the key {key:?}; accepted: messages, tools and chat_template_kwargs. All else is said by \
-                     options"
+                    "{what} holds the key {key:?}; accepted: messages, tools, documents and chat_template_kwargs. All else \
+                     is said by options"
                 );
                 return Err(invalid(message).into());
             }
@@ -206,12 +210,17 @@ pub fn read_conversation(path: &Path) -> Result<Conversation> {
 
 /// The tools in a file: a list, or an object with one.
 pub fn read_tools(path: &Path) -> Result<Vec<Value>> {
-    let what = path.display().to_string();
+    let what = name(path);
     let value = match parse(&read(path)?, &what)? {
         Value::Object(mut map) if map.len() == 1 => map.shift_remove("tools").unwrap_or(Value::Object(map)),
         other => other,
     };
     list(value, &what)
+}
+
+/// A file's name, for people.
+fn name(path: &Path) -> String {
+    if path.as_os_str() == "-" { "stdin".to_owned() } else { path.display().to_string() }
 }
 
 /// The text of a file, or of stdin where its name is a dash.
@@ -220,14 +229,16 @@ pub fn read(path: &Path) -> Result<String> {
         return read_stdin();
     }
     let shown = path.display();
-    let metadata = std::fs::metadata(path).with_context(|| format!("cannot read {shown}"))?;
-    if !metadata.is_file() {
-        return Err(invalid(format!("{shown} is no file")).into());
+    let unreadable = || format!("cannot read {shown}");
+    if std::fs::metadata(path).with_context(unreadable)?.is_dir() {
+        return Err(invalid(format!("{shown} is a folder: give a file")).into());
     }
-    if metadata.len() > LONGEST_FILE {
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).with_context(unreadable)?;
+    file.take(LONGEST_FILE + 1).read_to_end(&mut bytes).with_context(unreadable)?;
+    if bytes.len() as u64 > LONGEST_FILE {
         return Err(invalid(format!("{shown} is longer than {} MiB", LONGEST_FILE >> 20)).into());
     }
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {shown}"))?;
     let text = String::from_utf8(bytes);
     Ok(text.map_err(|error| invalid(format!("{shown} is not UTF-8 text: {}", error.utf8_error())))?)
 }

@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -290,8 +291,12 @@ pub fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArguments, message)
 }
 
-/// All of stdin, as it stands.
+/// All of stdin, as it stands. Only one option can have it.
 pub fn read_stdin() -> Result<String> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return Err(invalid("two options are to be read from stdin (-): put one of them into a file").into());
+    }
     let mut bytes = Vec::new();
     std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read stdin")?;
     let text = String::from_utf8(bytes);

@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     request.detokenize = is_text || can_detokenize(&checkpoint);
     let mut generation = engine.generate(&request)?;
     interrupt.cancels(generation.canceller());
-    let mut printer = Printer::new(false);
+    let mut printer = Printer::new(io::stdout().is_terminal());
     for token in generation.by_ref() {
         let token = token?;
         if args.json {

@@ -197,6 +197,34 @@ fn stop_strings_count_in_content_alone() {
 }
 
 #[test]
+fn a_stop_string_cuts_where_it_stood_first() {
+    let mut request = request(Chat::new([user("What is the capital of Japan?")]));
+    request.stop = vec!["a".to_owned()];
+    let completion = complete(&request);
+    assert_eq!(completion.answer.unwrap().content.as_deref(), Some("The c"));
+    assert_eq!(completion.generated_text.as_deref(), Some("The c"));
+}
+
+#[test]
+fn what_is_held_back_is_given_when_an_answer_is_cancelled() {
+    let mut request = request(Chat::new([user("Tell me a story.")]));
+    request.max_new_tokens = None;
+    request.ignore_eos = true;
+    // Holds all text back for ever.
+    let text = complete(&Request { max_new_tokens: Some(40), ..request.clone() }).generated_text.unwrap();
+    request.stop = vec![format!("{text}{text}")];
+    let mut generation = ENGINE.generate(&request).unwrap();
+    for _ in 0..5 {
+        assert_eq!(generation.next().unwrap().unwrap().text, "");
+    }
+    generation.canceller().cancel();
+    let completion = generation.finish().unwrap();
+    assert_eq!(completion.finish_reason, FinishReason::Cancelled);
+    let content = completion.answer.unwrap().content.unwrap();
+    assert!(!content.is_empty() && completion.generated_text.unwrap().starts_with(content.trim_end()));
+}
+
+#[test]
 fn users_cannot_write_control_tokens_unless_asked_to() {
     let checkpoint = Checkpoint::open(None).unwrap();
     let tokenizer = checkpoint.tokenizer().unwrap();

@@ -15,7 +15,7 @@ pub const HELP: &str = "\
 /exit              end, as does Ctrl-D
 //TEXT             a message that begins with a slash
 \"\"\"TEXT\"\"\"         a message of several lines
-Ctrl-C stops an answer; what has been said so far stays.";
+Ctrl-C stops an answer; the part of it that was shown as said stays.";
 
 /// One line.
 #[derive(Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Command {
 }
 
 /// A text without the quotes that let it have several lines.
-fn said(text: &str) -> String {
+pub fn said(text: &str) -> String {
     let inner = text.trim().strip_prefix("\"\"\"").and_then(|rest| rest.strip_suffix("\"\"\""));
     inner.unwrap_or(text).to_owned()
 }

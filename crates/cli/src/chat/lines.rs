@@ -5,12 +5,16 @@ use rustyline::error::ReadlineError;
 use rustyline::history::MemHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Completer, Config, Editor, Helper, Highlighter, Hinter};
-use std::io::{IsTerminal, stdin, stdout};
+use std::io::{BufRead, IsTerminal, stdin, stdout};
+
+use crate::out;
 
 /// Where lines come from.
-pub struct Lines {
-    editor: Editor<Quotes, MemHistory>,
-    is_terminal: bool,
+pub enum Lines {
+    /// A person, whom `prompt` asks.
+    Editor(Box<Editor<Quotes, MemHistory>>),
+    /// A file or a pipe.
+    Plain,
 }
 
 /// What came.
@@ -23,7 +27,7 @@ pub enum Line {
 
 /// Has a text that begins with three quotes go on until three quotes end it.
 #[derive(Completer, Helper, Highlighter, Hinter)]
-struct Quotes;
+pub struct Quotes;
 
 impl Validator for Quotes {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
@@ -42,22 +46,26 @@ fn is_open(text: &str) -> bool {
 impl Lines {
     /// Lines of stdin.
     pub fn new() -> Result<Self> {
+        if !stdin().is_terminal() || !stdout().is_terminal() {
+            return Ok(Self::Plain);
+        }
         let config = Config::builder().auto_add_history(true).max_history_size(1000);
         let config = config.context("cannot set up the terminal")?.build();
         let history = MemHistory::with_config(&config);
         let mut editor = Editor::with_history(config, history).context("cannot set up the terminal")?;
         editor.set_helper(Some(Quotes));
-        Ok(Self { editor, is_terminal: stdin().is_terminal() && stdout().is_terminal() })
+        Ok(Self::Editor(Box::new(editor)))
     }
 
     /// Whether a person sees what is written.
     pub fn is_terminal(&self) -> bool {
-        self.is_terminal
+        matches!(self, Self::Editor(_))
     }
 
-    /// The next line, for which `prompt` asks where a person sees it; none at the end.
+    /// The next line, for which `prompt` asks a person; none at the end.
     pub fn next(&mut self, prompt: &str) -> Result<Option<Line>> {
-        match self.editor.readline(if self.is_terminal { prompt } else { "" }) {
+        let Self::Editor(editor) = self else { return next_plain(&mut stdin().lock()) };
+        match editor.readline(prompt) {
             Ok(text) => Ok(Some(Line::Text(text))),
             Err(ReadlineError::Interrupted) => Ok(Some(Line::Interrupted)),
             Err(ReadlineError::Eof) => Ok(None),
@@ -66,9 +74,34 @@ impl Lines {
     }
 }
 
+/// The next line of a file; the lines of a text that quotes hold together are one. The end of the file closes such a text.
+fn next_plain(file: &mut impl BufRead) -> Result<Option<Line>> {
+    let mut bytes = Vec::new();
+    loop {
+        let more = file.read_until(b'\n', &mut bytes).context("cannot read the next line")?;
+        let is_open = std::str::from_utf8(&bytes).is_ok_and(is_open);
+        if more == 0 && bytes.is_empty() {
+            return Ok(None);
+        }
+        if more == 0 && is_open {
+            bytes.extend(b"\"\"\"");
+        }
+        if more == 0 || !is_open {
+            break;
+        }
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Some(Line::Text(text.trim_end_matches(['\r', '\n']).to_owned()))),
+        Err(_) => {
+            out::note("a line that is not UTF-8 text is left out");
+            Ok(Some(Line::Interrupted))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::is_open;
+    use super::{Line, is_open, next_plain};
 
     #[test]
     fn quotes_open_and_close() {
@@ -78,5 +111,18 @@ mod tests {
         for text in ["", "a", "\"\"\"a\nb\"\"\"", "a \"\"\"", "/system a", "\"\""] {
             assert!(!is_open(text), "{text}");
         }
+    }
+
+    #[test]
+    fn files_are_read_line_by_line() {
+        let mut file: &[u8] = b"a\r\n\n\"\"\"b\nc\"\"\"\n\xff\n\"\"\"d\n e";
+        let mut lines = Vec::new();
+        while let Some(line) = next_plain(&mut file).unwrap() {
+            lines.push(line);
+        }
+        let text = |text: &str| Line::Text(text.to_owned());
+        let expected =
+            [text("a"), text(""), text("\"\"\"b\nc\"\"\""), Line::Interrupted, text("\"\"\"d\n e\"\"\"")];
+        assert_eq!(lines, expected);
     }
 }

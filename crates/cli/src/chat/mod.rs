@@ -5,15 +5,18 @@ mod lines;
 mod session;
 
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use serde_json::json;
-use whin::{Answer, Chat, Completion, Engine, ErrorKind, FinishReason, Request, Sampling, ToolCall};
+use whin::{
+    Answer, Chat, Completion, Engine, ErrorKind, FinishReason, Request, Sampling, ToolCall, ToolChoice,
+};
 
 use crate::answer::Printer;
 use crate::interrupt::Interrupt;
-use crate::messages::{ChatArgs, read_tools};
+use crate::messages::{ChatArgs, read_conversation, read_tools};
 use crate::model::EngineArgs;
 use crate::out;
 use crate::sampling::SamplingArgs;
@@ -77,7 +80,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         match Command::parse(&line) {
             Ok(None) => {}
             Ok(Some(Command::Exit)) => break,
-            Ok(Some(Command::Say(text))) => talk.say(&mut session, &text)?,
+            Ok(Some(Command::Say(text))) => {
+                talk.interrupt.prepare();
+                talk.say(&mut session, &text)?;
+            }
             Ok(Some(command)) => talk.obey(&mut session, command)?,
             Err(why) => out::note(&why),
         }
@@ -101,8 +107,10 @@ impl Talk {
     fn say(&mut self, session: &mut Session, text: &str) -> Result<()> {
         let before = session.len();
         session.push(json!({"role": "user", "content": text}));
+        // A call that is required is made once: its result is there to be answered.
+        let mut tool_choice = self.how.tool_choice.clone();
         loop {
-            let completion = match self.answer(session) {
+            let completion = match self.answer(session, &tool_choice) {
                 Ok(completion) => completion,
                 Err(error) if error.downcast_ref::<whin::Error>().is_some() => {
                     out::failure(&error);
@@ -125,6 +133,7 @@ impl Talk {
             if answer.tool_calls.is_empty() {
                 return Ok(());
             }
+            tool_choice = if tool_choice.is_enforced() { ToolChoice::Auto } else { tool_choice };
             if !self.ask_for_results(session, &answer, &ids)? {
                 out::note("[the message and the calls are forgotten]");
                 session.truncate(before);
@@ -134,8 +143,9 @@ impl Talk {
     }
 
     /// Shows an answer while it comes.
-    fn answer(&mut self, session: &Session) -> Result<Completion> {
-        let mut chat = self.how.clone();
+    fn answer(&mut self, session: &Session, tool_choice: &ToolChoice) -> Result<Completion> {
+        self.interrupt.prepare();
+        let mut chat = Chat { tool_choice: tool_choice.clone(), ..self.how.clone() };
         chat.conversation.messages = session.messages();
         chat.conversation.tools = session.tools().to_vec();
         let request = Request {
@@ -167,11 +177,28 @@ impl Talk {
     fn ask_for_results(&mut self, session: &mut Session, answer: &Answer, ids: &[String]) -> Result<bool> {
         for (ToolCall { name, .. }, id) in answer.tool_calls.iter().zip(ids) {
             match self.lines.next(&format!("{} = ", out::harmless(name)))? {
-                Some(Line::Text(result)) => session.push_result(name, id, &result),
+                Some(Line::Text(result)) => session.push_result(name, id, &commands::said(&result)),
                 Some(Line::Interrupted) | None => return Ok(false),
             }
         }
         Ok(true)
+    }
+
+    /// Goes on with the conversation of a file, if the checkpoint's template takes it.
+    fn load(&mut self, session: &mut Session, path: &Path) -> Result<String> {
+        let mut conversation = read_conversation(path)?;
+        if conversation.tools.is_empty() {
+            conversation.tools = session.tools().to_vec();
+        }
+        let kwargs = self.how.conversation.template_kwargs.clone();
+        conversation.template_kwargs = kwargs.into_iter().chain(conversation.template_kwargs).collect();
+        let chat = Chat { conversation, ..self.how.clone() };
+        self.engine.checkpoint().chat_prompt(&chat)?;
+        let whin::Conversation { messages, tools, template_kwargs, .. } = chat.conversation;
+        self.how.conversation.template_kwargs = template_kwargs;
+        session.replace(messages, tools);
+        let system = if session.system().is_some() { ", and a system message" } else { "" };
+        Ok(format!("[{} messages{system}] {}", session.len(), session.tool_names()))
     }
 
     fn obey(&mut self, session: &mut Session, command: Command) -> Result<()> {
@@ -181,13 +208,16 @@ impl Talk {
                 session.clear();
                 Ok("[a new conversation]".to_owned())
             }
-            Command::System(None) => Ok(session.system().unwrap_or("[no system message]").to_owned()),
+            Command::System(None) => Ok(session.system().unwrap_or_else(|| "[no system message]".to_owned())),
             Command::System(Some(text)) => {
                 session.set_system(text);
                 Ok("[the system message is set]".to_owned())
             }
-            Command::Save(path) => session.save(&path).map(|()| format!("[saved to {}]", path.display())),
-            Command::Load(path) => session.load(&path).map(|()| format!("[{} messages]", session.len())),
+            Command::Save(path) => {
+                let kwargs = &self.how.conversation.template_kwargs;
+                session.save(&path, kwargs).map(|()| format!("[saved to {}]", path.display()))
+            }
+            Command::Load(path) => self.load(session, &path),
             Command::Tools(None) => Ok(session.tool_names()),
             Command::Tools(Some(path)) => read_tools(&path).map(|tools| {
                 session.set_tools(tools);

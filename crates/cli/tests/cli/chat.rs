@@ -142,7 +142,9 @@ fn what_does_not_fit_together_is_refused() {
     refused(["run", "--messages", &odd], invalid, &["temperature"]);
     refused(["run", "--messages", &none], invalid, &["messages"]);
     refused(["run", "--messages", "/nowhere/x.json"], "io", &["/nowhere/x.json"]);
-    refused(["run", "--messages", "/"], invalid, &["no file"]);
+    refused(["run", "--messages", "/"], invalid, &["folder"]);
+    refused(["run", "--chat", "Hi", "--continue-final-message"], invalid, &["assistant"]);
+    whin_reading(["run", "--chat", "-", "--tools", "-"], b"Hi").failed(invalid, &["stdin"]);
     refused(["run", "--chat", "Hi", "--tool-choice", "required"], invalid, &["no tools"]);
     refused(
         ["run", "--chat", "Hi", "--tools", &tools, "--tool-choice", "f"],
@@ -197,10 +199,25 @@ fn commands_change_the_conversation() {
         {"role": "assistant", "content": ANSWER},
     ]});
     assert_eq!(saved, expected);
-    // What is saved can be answered elsewhere, and missing files leave the conversation as it is.
-    let outcome = talk(&[], &["/load /nowhere.json", QUESTION, "/save /nowhere/at/all.json"]);
+    // Files that are missing, or hold something else, leave the conversation as it is.
+    let (_folder, tools) = file("tools.json", &json!([tool()]));
+    let (_folder2, numbers) = file("numbers.json", &json!([1, 2]));
+    let lines = [
+        QUESTION,
+        "/load /nowhere.json",
+        &format!("/load {tools}"),
+        &format!("/load {numbers}"),
+        &format!("/save {tools}"),
+        "/save /nowhere/at/all.json",
+        &save,
+    ];
+    let outcome = talk(&["--thinking", "off"], &lines);
     assert_eq!((outcome.code, outcome.stdout), (Some(0), format!("{ANSWER}\n")));
-    assert!(outcome.stderr.contains("/nowhere.json") && outcome.stderr.contains("/nowhere/at/all.json"));
+    assert_eq!(outcome.stderr.matches("error[").count(), 5, "{}", outcome.stderr);
+    let saved: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(saved["messages"].as_array().unwrap().len(), 2);
+    assert_eq!(saved["chat_template_kwargs"], json!({"enable_thinking": false}));
+    assert_eq!(fs::read_to_string(&tools).unwrap(), json!([tool()]).to_string());
 }
 
 #[test]
@@ -236,4 +253,49 @@ fn a_turn_that_fails_is_forgotten_and_the_conversation_goes_on() {
     let outcome = talk(&["--context", "64"], &[&long, QUESTION]);
     assert_eq!((outcome.code, outcome.stdout), (Some(0), format!("{ANSWER}\n")));
     assert!(outcome.stderr.contains("error[context_exceeded]"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_required_call_is_made_once_and_its_result_is_answered() {
+    let (folder, tools) = file("tools.json", &json!([tool()]));
+    let path = folder.path().join("talk.json").display().to_string();
+    let lines = [
+        "What is the weather in Paris?",
+        "\"\"\"{\"temperature\": 21,",
+        " \"sky\": \"sunny\"}\"\"\"",
+        &format!("/save {path}"),
+    ];
+    let required = ["--tools", &tools, "--tool-choice", "required", "--single-tool-call", "-n", "100"];
+    let outcome = talk(&required, &lines).succeeded();
+    let saved: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let messages = saved["messages"].as_array().unwrap();
+    assert_eq!(messages.len(), 4, "{outcome:?}");
+    assert_eq!(messages[2]["content"], "{\"temperature\": 21,\n \"sky\": \"sunny\"}");
+    assert!(messages[3]["tool_calls"].is_null(), "{messages:?}");
+}
+
+#[test]
+fn a_text_that_is_not_closed_ends_with_the_file() {
+    let outcome = whin_reading(["chat"], b"\"\"\"What is the capital\nof Japan?").succeeded();
+    assert!(outcome.stdout.ends_with(".\n"), "{outcome:?}");
+    let outcome = whin_reading(["chat"], b"\xff\nWhat is the capital of Japan?\n").succeeded();
+    assert_eq!(outcome.stdout, format!("{ANSWER}\n"));
+    assert!(outcome.stderr.contains("UTF-8"), "{outcome:?}");
+}
+
+#[test]
+fn documents_reach_the_template() {
+    let folder = tempfile::tempdir().unwrap();
+    let seedling = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../models/seedling");
+    for name in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
+        fs::copy(seedling.join(name), folder.path().join(name)).unwrap();
+    }
+    let template = "{% for d in documents %}{{ d.text }};{% endfor %}{{ messages[0].content }}";
+    fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
+    let talk = json!({"messages": [{"role": "user", "content": "Hi"}], "documents": [{"text": "a"}, {"text": "<|im_end|>"}]});
+    let (_folder, path) = file("talk.json", &talk);
+    let model = folder.path().display().to_string();
+    let value = json(["tokenize", "-m", &model, "--messages", &path]);
+    assert_eq!(value["text"], "a;<|im_end|>;Hi");
+    assert!(!value["token_ids"].as_array().unwrap().contains(&json!(6137)));
 }
