@@ -51,8 +51,68 @@ fn qwen3_coder() {
                 &[r#"f {"a": "2"}"#],
             ),
             ("<tool_call>{\"name\": \"f\"}</tool_call>", "", &["f {}"]),
+            // Nobody knows of another parameter.
+            (
+                "<function=f><parameter=a>\nx\n<parameter=n>\n3\n</parameter></function>",
+                "",
+                &[r#"f {"a": "x\n<parameter=n>\n3"}"#],
+            ),
         ],
     );
+}
+
+/// Values and what they make of arguments, with `⟨a⟩` for the tag before the value of `a` and `⟨⟩` for the one behind.
+const LINES: &[(&str, &str)] = &[
+    ("⟨a⟩\nx\n⟨n⟩\n3\n⟨⟩", r#"{"a": "x", "n": 3}"#),
+    ("⟨a⟩\nx\n\n⟨n⟩3⟨⟩", r#"{"a": "x\n", "n": 3}"#),
+    ("⟨a⟩\n⟨n⟩\n3\n⟨⟩", r#"{"a": "", "n": 3}"#),
+    ("⟨n⟩\n3\n⟨a⟩\nx\n⟨free⟩\ny\n⟨⟩", r#"{"n": 3, "a": "x", "free": "y"}"#),
+    ("⟨a⟩\nx⟨⟩ y\n⟨n⟩3⟨⟩", r#"{"a": "x⟨⟩ y", "n": 3}"#),
+    ("⟨a⟩\nx⟨⟩\ny\n⟨n⟩3⟨⟩", r#"{"a": "x⟨⟩\ny", "n": 3}"#),
+    // Not at the beginning of a line, of no parameter, and of one that has come.
+    ("⟨a⟩x ⟨n⟩3⟨⟩", r#"{"a": "x ⟨n⟩3"}"#),
+    ("⟨a⟩⟨n⟩3⟨⟩", r#"{"a": "⟨n⟩3"}"#),
+    ("⟨a⟩x\n⟨m⟩3⟨⟩", r#"{"a": "x\n⟨m⟩3"}"#),
+    ("⟨a⟩x\n⟨a⟩3⟨⟩", r#"{"a": "x\n⟨a⟩3"}"#),
+    ("⟨n⟩1⟨⟩⟨a⟩x\n⟨n⟩3⟨⟩", r#"{"n": 1, "a": "x\n⟨n⟩3"}"#),
+];
+
+#[test]
+fn a_line_with_another_parameter_of_the_tool_ends_a_value() {
+    let properties = json!({"a": {"type": "string"}, "n": {"type": "integer"}, "free": {}});
+    let tools =
+        [json!({"type": "function", "function": {"name": "f", "parameters": {"properties": properties}}})];
+    let called = |syntax, text: &str| {
+        let mut router = Router::new(&only(syntax), Phase::Content, true).with_tools(&tools);
+        parts(router.push(text))
+    };
+    for (syntax, block, open, close) in [
+        (Syntax::Qwen3Coder, "<function=f>\n…</function>", "<parameter=", ">"),
+        (Syntax::Qwen3Coder, "<tool_call><function=f>…</function></tool_call>", "<parameter=", ">"),
+        (Syntax::SeedOss, "<seed:tool_call><function=f>…</function></seed:tool_call>", "<parameter=", ">"),
+        (
+            Syntax::MiniMaxM2,
+            "<minimax:tool_call><invoke name=\"f\">…</invoke></minimax:tool_call>",
+            "<parameter name=\"",
+            "\">",
+        ),
+    ] {
+        let spell = |text: &str, quote: &str| {
+            let tags = [("⟨⟩", "</parameter>"), ("⟨", open), ("⟩", close)];
+            tags.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, &to.replace('"', quote)))
+        };
+        for (body, arguments) in LINES {
+            let text = block.replace('…', &spell(body, "\""));
+            let call = format!("f {}", spell(arguments, "\\\""));
+            assert_eq!(
+                called(syntax, &text),
+                (String::new(), String::new(), vec![call]),
+                "{syntax:?} {text}"
+            );
+        }
+    }
+    let text = "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x\n<arg_key>n</arg_key>\n<arg_value>3</arg_value>\n</tool_call>";
+    assert_eq!(called(Syntax::Glm4, text).2, [r#"f {"a": "x", "n": 3}"#]);
 }
 
 #[test]
@@ -198,9 +258,20 @@ y""", c='a' "b")]"#,
             ),
             (r#"[f(a='\x41\u00e9\U0001f642\ud83d\ude42\q\101\n')]"#, "", &["f {\"a\": \"Aé🙂🙂\\\\qA\\n\"}"]),
             (
-                r"[f(a=1., b=.5, c=1_000, d=1e5, e=null, f=(2), g=())]",
+                r"[f(a=1., b=.5, c=1_000, d=1e5, e=null, f=(2), g=(), h=+3, i=[+.5, -2])]",
                 "",
-                &[r#"f {"a": 1.0, "b": 0.5, "c": 1000, "d": 1e5, "e": null, "f": 2, "g": []}"#],
+                &[
+                    r#"f {"a": 1.0, "b": 0.5, "c": 1000, "d": 1e5, "e": null, "f": 2, "g": [], "h": 3, "i": [0.5, -2]}"#,
+                ],
+            ),
+            (
+                r#"[f(a="""
+say "hi", 'you'
+
+)]}\"""", b='''"""it's ''', c="""""", d='x' """y
+z""")]"#,
+                "",
+                &[r#"f {"a": "\nsay \"hi\", 'you'\n\n)]}\"", "b": "\"\"\"it's ", "c": "", "d": "xy\nz"}"#],
             ),
             ("So.\n<|tool_call_start|>[f(a=1)]<|tool_call_end|>Done.", "So.Done.", &["f {\"a\": 1}"]),
             ("<|python_start|>[f()]<|python_end|>", "", &["f {}"]),
