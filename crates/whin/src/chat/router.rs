@@ -60,11 +60,11 @@ impl Router {
         }
     }
 
-    /// Gives what was held back, when no more comes.
+    /// Gives what was held back, when the answer has ended by itself.
     pub fn finish(&mut self) -> Vec<Delta> {
         match &mut self.kind {
-            Kind::Tags(tags) => tags.finish(),
-            Kind::Channels(channels) => channels.finish(),
+            Kind::Tags(tags) => tags.finish(false),
+            Kind::Channels(channels) => channels.finish(false),
         }
     }
 

@@ -116,6 +116,33 @@ fn a_line_with_another_parameter_of_the_tool_ends_a_value() {
 }
 
 #[test]
+fn a_closing_tag_that_is_repeated_behind_a_call_is_no_content() {
+    let syntaxes = [
+        (Syntax::Hermes, "<tool_call>{\"name\": \"f\"}…", "</tool_call>"),
+        (Syntax::Qwen3Coder, "<function=f></function>…", "</tool_call>"),
+        (Syntax::Glm4, "<tool_call>f…", "</tool_call>"),
+        (Syntax::SeedOss, "<seed:tool_call><function=f></function>…", "</seed:tool_call>"),
+        (Syntax::MiniMaxM2, "<minimax:tool_call><invoke name=\"f\"></invoke>…", "</minimax:tool_call>"),
+        (Syntax::Pythonic, "<|tool_call_start|>[f()]…", "<|tool_call_end|>"),
+        (Syntax::DeepSeekV31, "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{}…", "<｜tool▁call▁end｜>"),
+        (Syntax::KimiK2, "<|tool_call_begin|>f<|tool_call_argument_begin|>{}…", "<|tool_call_end|>"),
+        (Syntax::Granite, "<|tool_call|>[{\"name\": \"f\"}]…", "<|/tool_call|>"),
+        (Syntax::Nemotron, "<TOOLCALL>[{\"name\": \"f\"}]…", "</TOOLCALL>"),
+        (Syntax::Command, "<|START_ACTION|>[{\"tool_name\": \"f\"}]…", "<|END_ACTION|>"),
+        (Syntax::Gemma4, "<|tool_call>call:f{}…", "<tool_call|>"),
+    ];
+    for (syntax, call, close) in syntaxes {
+        for repeated in [format!("{close}{close}"), format!("{close}\n{close} {close}")] {
+            let call = call.replace('…', &repeated);
+            table(syntax, &[(&call, "", &["f {}"]), (&format!("{call}\n{call}"), "", &["f {}", "f {}"])]);
+            // Behind text, it is text.
+            let content = format!("So {close}");
+            table(syntax, &[(&format!("{call}\n{content}"), &content, &["f {}"])]);
+        }
+    }
+}
+
+#[test]
 fn arguments_in_markup_have_the_types_that_the_tool_declares() {
     let tools = [
         json!({"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {
@@ -205,6 +232,25 @@ fn llama() {
                 "Let me compute.",
                 &[r#"python {"code": "print(1 + 1)\nprint(2)"}"#],
             ),
+            (
+                r#" [{"name": "f", "parameters": {"a": "]"}}, {"name": "g", "arguments": {}}] "#,
+                "",
+                &[r#"f {"a": "]"}"#, "g {}"],
+            ),
+            (r#"[{"name": "f", "parameters": {}}]; {"name": "g", "parameters": {}}"#, "", &["f {}", "g {}"]),
+            (r#"<|python_tag|>[{"name": "f", "parameters": {}}]"#, "", &["f {}"]),
+            ("<|python_tag|>[x for x in y]", "", &[r#"python {"code": "[x for x in y]"}"#]),
+            // Lists that are answers.
+            (r#"[{"name": "Ada", "age": 36}]"#, r#"[{"name": "Ada", "age": 36}]"#, &[]),
+            (r#"[{"name": "f", "parameters": {}}, 1]"#, r#"[{"name": "f", "parameters": {}}, 1]"#, &[]),
+            (
+                r#"[{"name": "f", "parameters": {}}] is it."#,
+                r#"[{"name": "f", "parameters": {}}] is it."#,
+                &[],
+            ),
+            ("[1, 2]", "[1, 2]", &[]),
+            ("[] is empty", "[] is empty", &[]),
+            ("[a](b)", "[a](b)", &[]),
             // An answer in JSON, and calls that are not the whole answer.
             (r#"{"name": "Ada", "age": 36}"#, r#"{"name": "Ada", "age": 36}"#, &[]),
             (r#"{"name": "f", "parameters": {}} is how."#, r#"{"name": "f", "parameters": {}} is how."#, &[]),

@@ -287,6 +287,40 @@ fn channels_are_reasoning_content_and_calls() {
 }
 
 #[test]
+fn built_in_tools_of_channels_are_called_and_show_no_markup() {
+    let commentary = |to: &str, body: &str| format!("<|channel|>commentary to={to}<|message|>{body}<|call|>");
+    for (text, expected) in [
+        (
+            commentary("python code", "x = {1: 2}\nprint(\"x\")\n"),
+            ("", "", &[r#"python {"code": "x = {1: 2}\nprint(\"x\")"}"#] as &[_]),
+        ),
+        (
+            "<|channel|>analysis to=python code<|message|>print(1)".to_owned(),
+            ("", "", &[r#"python {"code": "print(1)"}"#]),
+        ),
+        (commentary("python", " {\"code\": \"1\"} "), ("", "", &[r#"python {"code": "1"}"#])),
+        (commentary("python", "{1: 2}"), ("", "", &[r#"python {"code": "{1: 2}"}"#])),
+        (
+            commentary("browser.search <|constrain|>json", "{\"query\": \"<|call|>\"}"),
+            ("", "", &[r#"browser.search {"query": "<|call|>"}"#]),
+        ),
+        (
+            format!("{}<|start|>assistant{}", commentary("python", "1"), commentary("functions.f", "{}")),
+            ("", "", &[r#"python {"code": "1"}"#, "f {}"]),
+        ),
+        // What is no call is what its channel says.
+        (commentary("browser.search", "who?"), ("", "who?", &[])),
+        (commentary("browser.search", "{who}"), ("", "{who}", &[])),
+        ("<|channel|>analysis to=browser.search<|message|>who?<|end|>".to_owned(), ("who?", "", &[])),
+    ] {
+        expect(&HARMONY, Phase::Undecided, &text, expected);
+    }
+    let mut router = Router::new(&HARMONY, Phase::Undecided, false);
+    let text = format!("{}<|start|>assistant<|channel|>final<|message|>So.", commentary("python", "1"));
+    assert_eq!(parts(router.push(&text)), (String::new(), "1\nSo.".to_owned(), Vec::new()));
+}
+
+#[test]
 fn without_tools_a_message_to_one_is_text_with_its_markup() {
     let call = "<|channel|>commentary to=functions.f<|message|>{}";
     let text = format!("<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{call}<|call|>");
