@@ -1,6 +1,7 @@
 //! Splits answers into reasoning, content and tool calls: what is what, and that pieces change nothing.
 
 mod calls;
+mod cut;
 mod long;
 mod malformed;
 mod pieces;
@@ -27,14 +28,23 @@ fn parts(deltas: impl IntoIterator<Item = Delta>) -> Parts {
 
 /// The parts of a whole text, after seeing that single characters give the same deltas.
 fn split(conventions: &Conventions, start: Phase, text: &str) -> Parts {
+    split_with(conventions, start, text, false)
+}
+
+/// The same, where the text may have been cut off.
+fn split_with(conventions: &Conventions, start: Phase, text: &str, cut: bool) -> Parts {
     let mut router = Router::new(conventions, start, true);
     let mut whole = router.push(text);
-    whole.extend(router.finish());
+    whole.extend(finish(&mut router, cut));
     let mut router = Router::new(conventions, start, true);
     let mut pieces: Vec<_> = text.chars().flat_map(|c| router.push(c.encode_utf8(&mut [0; 4]))).collect();
-    pieces.extend(router.finish());
+    pieces.extend(finish(&mut router, cut));
     assert_eq!(joined(pieces), joined(whole.clone()), "{text:?}");
     parts(whole)
+}
+
+fn finish(router: &mut Router, cut: bool) -> Vec<Delta> {
+    if cut { router.finish_cut() } else { router.finish() }
 }
 
 /// The deltas with neighbours of a kind joined.
