@@ -2,7 +2,7 @@
 //! header, `<|channel|>analysis<|message|>`, and ends with a marker.
 
 use super::buffer::{AGAIN, Buffer, Match, compare, is_blank};
-use super::tools::{Json, JsonReader, named};
+use super::tools::{Json, JsonReader, code, named};
 use super::{Delta, Phase, add};
 
 /// The texts that make up headers and ends.
@@ -14,6 +14,9 @@ pub(super) const THOUGHTS: [&str; 2] =
 pub(super) const END: &str = "<|end|>";
 const ENDS: [&str; 5] = ["<|start|>", "<|channel|>", "<|end|>", "<|return|>", "<|call|>"];
 const MESSAGE: &str = "<|message|>";
+
+/// The built-in tool that is sent code instead of JSON.
+const INTERPRETER: &str = "python";
 
 /// No header is longer, in bytes.
 const LONGEST_HEADER: usize = 512;
@@ -59,10 +62,12 @@ enum State {
         reasoning: bool,
         candidate: usize,
     },
+    /// `reasoning` is what the text is if it turns out to be no call.
     Call {
         name: String,
         body: usize,
         json: Option<JsonReader>,
+        reasoning: bool,
     },
     /// Behind the JSON of a call: only the end of the message may follow.
     After {
@@ -70,6 +75,12 @@ enum State {
         arguments: String,
         body: usize,
         candidate: Option<usize>,
+        reasoning: bool,
+    },
+    /// A call of the interpreter: everything up to the end of the message.
+    Code {
+        body: usize,
+        candidate: usize,
     },
 }
 
@@ -102,22 +113,31 @@ impl Channels {
         std::mem::take(&mut self.deltas)
     }
 
-    pub fn finish(&mut self) -> Vec<Delta> {
+    /// No more comes; `cut` says that the text did not end by itself.
+    pub fn finish(&mut self, cut: bool) -> Vec<Delta> {
         // What fails at the end may hold other messages.
         let end = self.buffer.end();
         loop {
             match self.state {
+                State::Call { .. } | State::Code { .. } if cut => self.between(end),
+                // Without JSON, only the end of the message makes it a call.
+                State::After { body, candidate: Some(place), .. } if cut && self.is_blank(body, place) => {
+                    self.between(end);
+                }
                 State::Call { body, .. } => self.fail(body),
                 State::After { .. } => self.called(end),
+                State::Code { body, .. } => self.run(body, end, end),
                 State::Header | State::Body { .. } => break,
             }
             self.advance();
         }
         if matches!(self.state, State::Header) {
             let held = self.buffer.bytes(self.buffer.released, end);
-            let blank = held.iter().all(|&byte| is_blank(byte));
+            let blank = self.is_blank(self.buffer.released, end);
             // A header that is cut off says nothing; anything else is text.
-            if blank || MARKERS.iter().any(|marker| held.starts_with(marker.as_bytes())) {
+            let begins = MARKERS.iter().any(|marker| held.starts_with(marker.as_bytes()));
+            let text = held.trim_ascii_start();
+            if blank || begins || cut && (text.starts_with(b"to=") || text.starts_with(b"<|")) {
                 self.buffer.released = end;
             }
             self.state = State::Body { reasoning: false, candidate: end };
@@ -138,6 +158,7 @@ impl Channels {
                 State::Body { .. } => self.body(),
                 State::Call { .. } => self.call(),
                 State::After { .. } => self.after(),
+                State::Code { .. } => self.code(),
             }
         }
     }
@@ -147,12 +168,16 @@ impl Channels {
             State::Header => Phase::Undecided,
             State::Body { reasoning: true, .. } => Phase::Reasoning,
             State::Body { .. } => Phase::Content,
-            State::Call { .. } | State::After { .. } => Phase::Call,
+            State::Call { .. } | State::After { .. } | State::Code { .. } => Phase::Call,
         }
     }
 
     pub fn since_phase(&self) -> &str {
         self.buffer.since_phase()
+    }
+
+    fn is_blank(&self, from: usize, to: usize) -> bool {
+        self.buffer.bytes(from, to).iter().all(|&byte| is_blank(byte))
     }
 
     /// Gives out the text up to a place, as what the message is.
@@ -184,11 +209,15 @@ impl Channels {
     fn fail(&mut self, from: usize) {
         let at = self.buffer.at;
         self.buffer.phase = self.buffer.released;
-        self.state = State::Body { reasoning: false, candidate: at };
+        let reasoning = match self.state {
+            State::Call { reasoning, .. } | State::After { reasoning, .. } => reasoning,
+            _ => false,
+        };
+        self.state = State::Body { reasoning, candidate: at };
         if self.again + (at - from) <= AGAIN * at {
             self.again += at - from;
             self.buffer.at = from;
-            self.state = State::Body { reasoning: false, candidate: from };
+            self.state = State::Body { reasoning, candidate: from };
         }
     }
 
@@ -212,16 +241,49 @@ impl Channels {
             return;
         }
         let header = String::from_utf8_lossy(&held[..held.len() - MESSAGE.len()]).into_owned();
-        if let Some(name) = recipient(&header).map(|name| name.strip_prefix("functions.").unwrap_or(name)) {
+        let reasoning = channel(&header) == "analysis";
+        let name = recipient(&header);
+        if let Some(name) = name.and_then(|name| name.strip_prefix("functions.")) {
             if !self.tools || name.is_empty() {
                 return self.fail(at);
             }
             self.buffer.phase = at;
-            self.state = State::Call { name: name.to_owned(), body: at, json: None };
+            self.state = State::Call { name: name.to_owned(), body: at, json: None, reasoning: false };
             return;
         }
+        // What speaks to a built-in tool has no markup to show, even if it is no call.
         (self.buffer.released, self.buffer.phase) = (at, at);
-        self.state = State::Body { reasoning: channel(&header) == "analysis", candidate: at };
+        self.state = match name.filter(|_| self.tools) {
+            None => State::Body { reasoning, candidate: at },
+            Some(INTERPRETER) => State::Code { body: at, candidate: at },
+            Some(name) => State::Call { name: name.to_owned(), body: at, json: None, reasoning },
+        };
+    }
+
+    /// Takes a byte of the code for the interpreter.
+    fn code(&mut self) {
+        let State::Code { body, candidate } = &mut self.state else { return };
+        let (body, at) = (*body, self.buffer.at);
+        while *candidate < at {
+            match compare(self.buffer.bytes(*candidate, at), &ENDS) {
+                Match::Begun => return,
+                Match::No => *candidate += 1,
+                Match::Whole(index) => {
+                    let place = *candidate;
+                    return self.run(body, place, if index < 2 { place } else { at });
+                }
+            }
+        }
+    }
+
+    /// The code for the interpreter is complete, and its message ends at another place.
+    fn run(&mut self, body: usize, to: usize, end: usize) {
+        let text = String::from_utf8_lossy(self.buffer.bytes(body, to));
+        let json = text.trim_ascii();
+        // It may have been sent in JSON like the arguments of other tools.
+        let call = if json.starts_with('{') { named(INTERPRETER, json) } else { None };
+        self.deltas.push(Delta::Call(call.unwrap_or_else(|| code(INTERPRETER, text.trim_ascii_end()))));
+        self.between(end);
     }
 
     fn body(&mut self) {
@@ -242,15 +304,15 @@ impl Channels {
     }
 
     fn call(&mut self) {
-        let State::Call { name, body, json } = &mut self.state else { return };
-        let (body, at) = (*body, self.buffer.at);
+        let State::Call { name, body, json, reasoning } = &mut self.state else { return };
+        let (body, reasoning, at) = (*body, *reasoning, self.buffer.at);
         let byte = self.buffer.byte(at - 1);
         let reader = match json {
             Some(reader) => reader,
             None if is_blank(byte) => return,
             None if byte == b'<' => {
                 let (name, arguments) = (std::mem::take(name), "{}".to_owned());
-                self.state = State::After { name, arguments, body, candidate: Some(at - 1) };
+                self.state = State::After { name, arguments, body, candidate: Some(at - 1), reasoning };
                 return;
             }
             None if byte == b'{' => json.insert(JsonReader::new()),
@@ -261,7 +323,8 @@ impl Channels {
             Json::Wrong => self.fail(body),
             Json::Whole => {
                 let arguments = String::from_utf8_lossy(self.buffer.bytes(body, at)).into_owned();
-                self.state = State::After { name: std::mem::take(name), arguments, body, candidate: None };
+                let name = std::mem::take(name);
+                self.state = State::After { name, arguments, body, candidate: None, reasoning };
             }
         }
     }

@@ -60,11 +60,24 @@ impl Router {
         }
     }
 
-    /// Gives what was held back, when no more comes.
+    /// Gives what was held back, when the answer has ended by itself.
     pub fn finish(&mut self) -> Vec<Delta> {
         match &mut self.kind {
-            Kind::Tags(tags) => tags.finish(),
-            Kind::Channels(channels) => channels.finish(),
+            Kind::Tags(tags) => tags.finish(false),
+            Kind::Channels(channels) => channels.finish(false),
+        }
+    }
+
+    /// As [`Router::finish`], for an answer that did not end by itself: one cut off at its longest length, say.
+    ///
+    /// A call that has begun and could still have become one is left out, rather than given out as text: its start
+    /// marker, and what stands behind it. Calls before it in the same block that are complete count. Code for an
+    /// interpreter is never complete when it is cut off. What has begun without a start marker and has no complete
+    /// call in it stays content, since it may be an answer in JSON, and so does what is no call however it goes on.
+    pub fn finish_cut(&mut self) -> Vec<Delta> {
+        match &mut self.kind {
+            Kind::Tags(tags) => tags.finish(true),
+            Kind::Channels(channels) => channels.finish(true),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::buffer::{AGAIN, Buffer, Match, compare, is_blank};
 use super::tools::{Reader, Schemas, Step};
-use super::{Delta, Phase, ReasoningTags, Syntax, add};
+use super::{Delta, Phase, ReasoningTags, Syntax, ToolCall, add};
 
 #[derive(Debug)]
 pub(super) struct Tags {
@@ -89,12 +89,16 @@ impl Tags {
         std::mem::take(&mut self.deltas)
     }
 
-    pub fn finish(&mut self) -> Vec<Delta> {
+    /// No more comes; `cut` says that the text did not end by itself.
+    pub fn finish(&mut self, cut: bool) -> Vec<Delta> {
         // What fails at the end may hold another call, which may fail as well.
         while let State::Call(call) = &mut self.state {
-            let end = self.buffer.end();
-            let step = call.reader.finish(self.buffer.bytes(call.block, end));
-            self.settle(if step == Step::More { Step::Failed } else { step });
+            let block = self.buffer.bytes(call.block, self.buffer.end());
+            match if cut { call.reader.cut(block) } else { call.reader.finish(block) } {
+                Step::Done(length) => self.settle(Step::Done(length)),
+                _ if cut => self.cut_call(),
+                _ => self.settle(Step::Failed),
+            }
             self.advance();
         }
         let end = self.buffer.end();
@@ -105,7 +109,12 @@ impl Tags {
             }
             State::Content(content) => {
                 let only_blanks = content.candidate == end;
-                if only_blanks && matches!(content.before, Before::Call | Before::Reasoning) {
+                let beside = match content.before {
+                    Before::Call => only_blanks || cut, // a tag that is cut off
+                    Before::Reasoning => only_blanks,
+                    Before::Nothing | Before::Text => false,
+                };
+                if beside {
                     content.blank = content.blank.max(self.buffer.released);
                     add(&mut self.deltas, Delta::Content(self.buffer.release(content.blank)));
                     self.buffer.released = end;
@@ -207,7 +216,7 @@ impl Tags {
                 [Match::Whole(_), ..] => return self.open(),
                 [_, Match::Whole(_), _] => {
                     self.buffer.released = at;
-                    *content = Content { blank: at, candidate: at, tail: &[], ..*content };
+                    *content = Content { blank: at, candidate: at, ..*content };
                     return;
                 }
                 [_, _, Match::Whole(index)] => return self.begin(at, Some(index)),
@@ -243,21 +252,36 @@ impl Tags {
         self.state = State::Call(Call { content, start: content.candidate, block, reader });
     }
 
+    /// The text is cut off within the call that is open. It is not given out as text, unless nothing but its first
+    /// bytes tells that it was to be a call.
+    fn cut_call(&mut self) {
+        let State::Call(call) = &mut self.state else { return };
+        let (end, calls) = (self.buffer.end(), call.reader.calls());
+        if calls.is_empty() && call.start == call.block {
+            return self.settle(Step::Failed);
+        }
+        self.called(calls, end);
+    }
+
+    /// Calls are complete, and end at a place.
+    fn called(&mut self, calls: Vec<ToolCall>, end: usize) {
+        let State::Call(call) = &self.state else { return };
+        let any = call.content.any || call.content.before == Before::Text;
+        self.deltas.extend(calls.into_iter().map(Delta::Call));
+        self.buffer.at = end;
+        (self.buffer.released, self.buffer.phase) = (end, end);
+        let tail = self.syntax.map_or(&[] as &[&str], Syntax::tail);
+        self.state = State::Content(Content { tail, any, ..Content::new(end, Before::Call) });
+    }
+
     /// A step of the call that is open.
     fn settle(&mut self, step: Step) {
         let State::Call(call) = &mut self.state else { return };
         match step {
             Step::More => {}
             Step::Done(length) => {
-                let end = call.block + length;
-                for call in call.reader.calls() {
-                    self.deltas.push(Delta::Call(call));
-                }
-                self.buffer.at = end;
-                (self.buffer.released, self.buffer.phase) = (end, end);
-                let tail = self.syntax.map_or(&[] as &[&str], Syntax::tail);
-                let any = call.content.any || call.content.before == Before::Text;
-                self.state = State::Content(Content { tail, any, ..Content::new(end, Before::Call) });
+                let (calls, end) = (call.reader.calls(), call.block + length);
+                self.called(calls, end);
             }
             Step::Failed => {
                 let (mut content, start, at) = (call.content, call.start, self.buffer.at);

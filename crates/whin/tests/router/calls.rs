@@ -51,8 +51,95 @@ fn qwen3_coder() {
                 &[r#"f {"a": "2"}"#],
             ),
             ("<tool_call>{\"name\": \"f\"}</tool_call>", "", &["f {}"]),
+            // Nobody knows of another parameter.
+            (
+                "<function=f><parameter=a>\nx\n<parameter=n>\n3\n</parameter></function>",
+                "",
+                &[r#"f {"a": "x\n<parameter=n>\n3"}"#],
+            ),
         ],
     );
+}
+
+/// Values and what they make of arguments, with `⟨a⟩` for the tag before the value of `a` and `⟨⟩` for the one behind.
+const LINES: &[(&str, &str)] = &[
+    ("⟨a⟩\nx\n⟨n⟩\n3\n⟨⟩", r#"{"a": "x", "n": 3}"#),
+    ("⟨a⟩\nx\n\n⟨n⟩3⟨⟩", r#"{"a": "x\n", "n": 3}"#),
+    ("⟨a⟩\n⟨n⟩\n3\n⟨⟩", r#"{"a": "", "n": 3}"#),
+    ("⟨n⟩\n3\n⟨a⟩\nx\n⟨free⟩\ny\n⟨⟩", r#"{"n": 3, "a": "x", "free": "y"}"#),
+    ("⟨a⟩\nx⟨⟩ y\n⟨n⟩3⟨⟩", r#"{"a": "x⟨⟩ y", "n": 3}"#),
+    ("⟨a⟩\nx⟨⟩\ny\n⟨n⟩3⟨⟩", r#"{"a": "x⟨⟩\ny", "n": 3}"#),
+    // Not at the beginning of a line, of no parameter, and of one that has come.
+    ("⟨a⟩x ⟨n⟩3⟨⟩", r#"{"a": "x ⟨n⟩3"}"#),
+    ("⟨a⟩⟨n⟩3⟨⟩", r#"{"a": "⟨n⟩3"}"#),
+    ("⟨a⟩x\n⟨m⟩3⟨⟩", r#"{"a": "x\n⟨m⟩3"}"#),
+    ("⟨a⟩x\n⟨a⟩3⟨⟩", r#"{"a": "x\n⟨a⟩3"}"#),
+    ("⟨n⟩1⟨⟩⟨a⟩x\n⟨n⟩3⟨⟩", r#"{"n": 1, "a": "x\n⟨n⟩3"}"#),
+];
+
+#[test]
+fn a_line_with_another_parameter_of_the_tool_ends_a_value() {
+    let properties = json!({"a": {"type": "string"}, "n": {"type": "integer"}, "free": {}});
+    let tools =
+        [json!({"type": "function", "function": {"name": "f", "parameters": {"properties": properties}}})];
+    let called = |syntax, text: &str| {
+        let mut router = Router::new(&only(syntax), Phase::Content, true).with_tools(&tools);
+        parts(router.push(text))
+    };
+    for (syntax, block, open, close) in [
+        (Syntax::Qwen3Coder, "<function=f>\n…</function>", "<parameter=", ">"),
+        (Syntax::Qwen3Coder, "<tool_call><function=f>…</function></tool_call>", "<parameter=", ">"),
+        (Syntax::SeedOss, "<seed:tool_call><function=f>…</function></seed:tool_call>", "<parameter=", ">"),
+        (
+            Syntax::MiniMaxM2,
+            "<minimax:tool_call><invoke name=\"f\">…</invoke></minimax:tool_call>",
+            "<parameter name=\"",
+            "\">",
+        ),
+    ] {
+        let spell = |text: &str, quote: &str| {
+            let tags = [("⟨⟩", "</parameter>"), ("⟨", open), ("⟩", close)];
+            tags.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, &to.replace('"', quote)))
+        };
+        for (body, arguments) in LINES {
+            let text = block.replace('…', &spell(body, "\""));
+            let call = format!("f {}", spell(arguments, "\\\""));
+            assert_eq!(
+                called(syntax, &text),
+                (String::new(), String::new(), vec![call]),
+                "{syntax:?} {text}"
+            );
+        }
+    }
+    let text = "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x\n<arg_key>n</arg_key>\n<arg_value>3</arg_value>\n</tool_call>";
+    assert_eq!(called(Syntax::Glm4, text).2, [r#"f {"a": "x", "n": 3}"#]);
+}
+
+#[test]
+fn a_closing_tag_that_is_repeated_behind_a_call_is_no_content() {
+    let syntaxes = [
+        (Syntax::Hermes, "<tool_call>{\"name\": \"f\"}…", "</tool_call>"),
+        (Syntax::Qwen3Coder, "<function=f></function>…", "</tool_call>"),
+        (Syntax::Glm4, "<tool_call>f…", "</tool_call>"),
+        (Syntax::SeedOss, "<seed:tool_call><function=f></function>…", "</seed:tool_call>"),
+        (Syntax::MiniMaxM2, "<minimax:tool_call><invoke name=\"f\"></invoke>…", "</minimax:tool_call>"),
+        (Syntax::Pythonic, "<|tool_call_start|>[f()]…", "<|tool_call_end|>"),
+        (Syntax::DeepSeekV31, "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{}…", "<｜tool▁call▁end｜>"),
+        (Syntax::KimiK2, "<|tool_call_begin|>f<|tool_call_argument_begin|>{}…", "<|tool_call_end|>"),
+        (Syntax::Granite, "<|tool_call|>[{\"name\": \"f\"}]…", "<|/tool_call|>"),
+        (Syntax::Nemotron, "<TOOLCALL>[{\"name\": \"f\"}]…", "</TOOLCALL>"),
+        (Syntax::Command, "<|START_ACTION|>[{\"tool_name\": \"f\"}]…", "<|END_ACTION|>"),
+        (Syntax::Gemma4, "<|tool_call>call:f{}…", "<tool_call|>"),
+    ];
+    for (syntax, call, close) in syntaxes {
+        for repeated in [format!("{close}{close}"), format!("{close}\n{close} {close}")] {
+            let call = call.replace('…', &repeated);
+            table(syntax, &[(&call, "", &["f {}"]), (&format!("{call}\n{call}"), "", &["f {}", "f {}"])]);
+            // Behind text, it is text.
+            let content = format!("So {close}");
+            table(syntax, &[(&format!("{call}\n{content}"), &content, &["f {}"])]);
+        }
+    }
 }
 
 #[test]
@@ -145,6 +232,25 @@ fn llama() {
                 "Let me compute.",
                 &[r#"python {"code": "print(1 + 1)\nprint(2)"}"#],
             ),
+            (
+                r#" [{"name": "f", "parameters": {"a": "]"}}, {"name": "g", "arguments": {}}] "#,
+                "",
+                &[r#"f {"a": "]"}"#, "g {}"],
+            ),
+            (r#"[{"name": "f", "parameters": {}}]; {"name": "g", "parameters": {}}"#, "", &["f {}", "g {}"]),
+            (r#"<|python_tag|>[{"name": "f", "parameters": {}}]"#, "", &["f {}"]),
+            ("<|python_tag|>[x for x in y]", "", &[r#"python {"code": "[x for x in y]"}"#]),
+            // Lists that are answers.
+            (r#"[{"name": "Ada", "age": 36}]"#, r#"[{"name": "Ada", "age": 36}]"#, &[]),
+            (r#"[{"name": "f", "parameters": {}}, 1]"#, r#"[{"name": "f", "parameters": {}}, 1]"#, &[]),
+            (
+                r#"[{"name": "f", "parameters": {}}] is it."#,
+                r#"[{"name": "f", "parameters": {}}] is it."#,
+                &[],
+            ),
+            ("[1, 2]", "[1, 2]", &[]),
+            ("[] is empty", "[] is empty", &[]),
+            ("[a](b)", "[a](b)", &[]),
             // An answer in JSON, and calls that are not the whole answer.
             (r#"{"name": "Ada", "age": 36}"#, r#"{"name": "Ada", "age": 36}"#, &[]),
             (r#"{"name": "f", "parameters": {}} is how."#, r#"{"name": "f", "parameters": {}} is how."#, &[]),
@@ -198,9 +304,20 @@ y""", c='a' "b")]"#,
             ),
             (r#"[f(a='\x41\u00e9\U0001f642\ud83d\ude42\q\101\n')]"#, "", &["f {\"a\": \"Aé🙂🙂\\\\qA\\n\"}"]),
             (
-                r"[f(a=1., b=.5, c=1_000, d=1e5, e=null, f=(2), g=())]",
+                r"[f(a=1., b=.5, c=1_000, d=1e5, e=null, f=(2), g=(), h=+3, i=[+.5, -2])]",
                 "",
-                &[r#"f {"a": 1.0, "b": 0.5, "c": 1000, "d": 1e5, "e": null, "f": 2, "g": []}"#],
+                &[
+                    r#"f {"a": 1.0, "b": 0.5, "c": 1000, "d": 1e5, "e": null, "f": 2, "g": [], "h": 3, "i": [0.5, -2]}"#,
+                ],
+            ),
+            (
+                r#"[f(a="""
+say "hi", 'you'
+
+)]}\"""", b='''"""it's ''', c="""""", d='x' """y
+z""")]"#,
+                "",
+                &[r#"f {"a": "\nsay \"hi\", 'you'\n\n)]}\"", "b": "\"\"\"it's ", "c": "", "d": "xy\nz"}"#],
             ),
             ("So.\n<|tool_call_start|>[f(a=1)]<|tool_call_end|>Done.", "So.Done.", &["f {\"a\": 1}"]),
             ("<|python_start|>[f()]<|python_end|>", "", &["f {}"]),

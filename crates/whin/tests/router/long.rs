@@ -37,6 +37,8 @@ fn a_mebibyte_of_arguments() {
         (Syntax::KimiK2, "<|tool_call_begin|>f<|tool_call_argument_begin|>{\"a\": \"…\"}"),
         (Syntax::Gemma4, "<|tool_call>call:f{a:<|\"|>…<|\"|>}"),
         (Syntax::Harmony, "<|channel|>commentary to=functions.f<|message|>{\"a\": \"…\"}<|call|>"),
+        (Syntax::Harmony, "<|channel|>commentary to=python<|message|>…<|call|>"),
+        (Syntax::Llama3Json, "[{\"name\": \"f\", \"parameters\": {\"a\": \"…\"}}]"),
     ] {
         let deltas = in_single_characters(syntax, &text.replace('…', &filling));
         assert_eq!(parts(deltas).2.len(), 1, "{text}");
@@ -53,9 +55,11 @@ fn a_mebibyte_of_beginnings() {
         (Syntax::Hermes, "<tool_call> "),
         (Syntax::Qwen3Coder, "<tool_call><function=f><parameter=a>"),
         (Syntax::Qwen3Coder, "<function=f><parameter=a></parameter>"),
+        (Syntax::Qwen3Coder, "<function=f><parameter=a>\n<parameter=n>"),
         (Syntax::Qwen3Coder, "<function=f><parameter=a>1</parameter> <parameter=b>2</parameter>\n"),
         (Syntax::Glm4, "<tool_call>f<arg_key>a</arg_key><arg_value>"),
         (Syntax::Llama3Json, "{\"name\": {"),
+        (Syntax::Llama3Json, "["),
         (Syntax::Mistral { named: true }, "[TOOL_CALLS]f[ARGS]{\""),
         (Syntax::Pythonic, "[f(a=["),
         (Syntax::Pythonic, "<function_calls>f(a='''"),

@@ -1,6 +1,7 @@
 //! Splits answers into reasoning, content and tool calls: what is what, and that pieces change nothing.
 
 mod calls;
+mod cut;
 mod long;
 mod malformed;
 mod pieces;
@@ -27,14 +28,23 @@ fn parts(deltas: impl IntoIterator<Item = Delta>) -> Parts {
 
 /// The parts of a whole text, after seeing that single characters give the same deltas.
 fn split(conventions: &Conventions, start: Phase, text: &str) -> Parts {
+    split_with(conventions, start, text, false)
+}
+
+/// The same, where the text may have been cut off.
+fn split_with(conventions: &Conventions, start: Phase, text: &str, cut: bool) -> Parts {
     let mut router = Router::new(conventions, start, true);
     let mut whole = router.push(text);
-    whole.extend(router.finish());
+    whole.extend(finish(&mut router, cut));
     let mut router = Router::new(conventions, start, true);
     let mut pieces: Vec<_> = text.chars().flat_map(|c| router.push(c.encode_utf8(&mut [0; 4]))).collect();
-    pieces.extend(router.finish());
+    pieces.extend(finish(&mut router, cut));
     assert_eq!(joined(pieces), joined(whole.clone()), "{text:?}");
     parts(whole)
+}
+
+fn finish(router: &mut Router, cut: bool) -> Vec<Delta> {
+    if cut { router.finish_cut() } else { router.finish() }
 }
 
 /// The deltas with neighbours of a kind joined.
@@ -284,6 +294,40 @@ fn channels_are_reasoning_content_and_calls() {
     ] {
         expect(&HARMONY, Phase::Undecided, &text, expected);
     }
+}
+
+#[test]
+fn built_in_tools_of_channels_are_called_and_show_no_markup() {
+    let commentary = |to: &str, body: &str| format!("<|channel|>commentary to={to}<|message|>{body}<|call|>");
+    for (text, expected) in [
+        (
+            commentary("python code", "x = {1: 2}\nprint(\"x\")\n"),
+            ("", "", &[r#"python {"code": "x = {1: 2}\nprint(\"x\")"}"#] as &[_]),
+        ),
+        (
+            "<|channel|>analysis to=python code<|message|>print(1)".to_owned(),
+            ("", "", &[r#"python {"code": "print(1)"}"#]),
+        ),
+        (commentary("python", " {\"code\": \"1\"} "), ("", "", &[r#"python {"code": "1"}"#])),
+        (commentary("python", "{1: 2}"), ("", "", &[r#"python {"code": "{1: 2}"}"#])),
+        (
+            commentary("browser.search <|constrain|>json", "{\"query\": \"<|call|>\"}"),
+            ("", "", &[r#"browser.search {"query": "<|call|>"}"#]),
+        ),
+        (
+            format!("{}<|start|>assistant{}", commentary("python", "1"), commentary("functions.f", "{}")),
+            ("", "", &[r#"python {"code": "1"}"#, "f {}"]),
+        ),
+        // What is no call is what its channel says.
+        (commentary("browser.search", "who?"), ("", "who?", &[])),
+        (commentary("browser.search", "{who}"), ("", "{who}", &[])),
+        ("<|channel|>analysis to=browser.search<|message|>who?<|end|>".to_owned(), ("who?", "", &[])),
+    ] {
+        expect(&HARMONY, Phase::Undecided, &text, expected);
+    }
+    let mut router = Router::new(&HARMONY, Phase::Undecided, false);
+    let text = format!("{}<|start|>assistant<|channel|>final<|message|>So.", commentary("python", "1"));
+    assert_eq!(parts(router.push(&text)), (String::new(), "1\nSo.".to_owned(), Vec::new()));
 }
 
 #[test]

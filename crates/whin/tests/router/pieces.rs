@@ -1,13 +1,14 @@
 //! Whatever the text and however it is cut, pieces give what the whole gives.
 
 use proptest::prelude::*;
+use serde_json::json;
 use whin::chat::{Conventions, Delta, Phase, ReasoningTags, Router, Syntax};
 
 use super::malformed::TABLE;
-use super::{joined, parts};
+use super::{finish, joined, parts};
 
 /// Calls that are sound, one at least for each syntax.
-const SOUND: &[&str] = &[
+pub const SOUND: &[&str] = &[
     "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"</tool_call>\"}}\n</tool_call>",
     "<tool_call>{\"arguments\": \"{\\\"a\\\": 1.0}\", \"name\": \"é\"}",
     "<tool_call>\n<function=f>\n<parameter=a>\n日本</parameter>\n</parameter>\n</function>\n</tool_call>",
@@ -32,7 +33,12 @@ const SOUND: &[&str] = &[
     "<|tool_call>call:f{a:<|\"|>}<|\"|>,b:[1]}<tool_call|>",
     "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant",
     "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>",
+    "<|channel|>commentary to=python code<|message|>print(f)<|call|>",
     "<|channel|>final<|message|>Hi.<|return|>",
+    "[{\"name\": \"f\", \"parameters\": {\"a\": \"[\"}}, {\"name\": \"g\", \"parameters\": {}}]",
+    "<tool_call>{\"name\": \"f\"}</tool_call></tool_call>",
+    "<function=f>\n<parameter=a>\nx\n<parameter=n>\n3\n</parameter>\n</function>",
+    "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x\n<arg_key>n</arg_key>\n<arg_value>3</arg_value>\n</tool_call>",
 ];
 
 /// Pieces of texts and of markup.
@@ -72,6 +78,7 @@ const WORDS: &[&str] = &[
     "<function=",
     "</function>",
     "<parameter=a>",
+    "<parameter=n>\n",
     "</parameter>",
     "[TOOL_CALLS]",
     "[ARGS]",
@@ -84,6 +91,7 @@ const WORDS: &[&str] = &[
     "analysis",
     "final",
     "to=f",
+    "to=python",
     "<｜tool▁call▁begin｜>",
     "<｜tool▁sep｜>",
     "```",
@@ -121,19 +129,22 @@ proptest! {
     fn any_pieces_give_what_the_whole_text_gives(
         conventions in conventions(),
         start in prop::sample::select(vec![Phase::Undecided, Phase::Reasoning, Phase::Content]),
-        tools in any::<bool>(),
+        (tools, declared, cut) in any::<(bool, bool, bool)>(),
         text in texts(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
     ) {
-        let mut router = Router::new(&conventions, start, tools);
-        let mut whole = router.push(&text);
-        whole.extend(router.finish());
+        let parameters = json!({"properties": {"a": {"type": "string"}, "n": {"type": "integer"}}});
+        let declarations = if declared { vec![json!({"name": "f", "parameters": parameters})] } else { Vec::new() };
+        let router = || Router::new(&conventions, start, tools).with_tools(&declarations);
+        let mut whole_router = router();
+        let mut whole = whole_router.push(&text);
+        whole.extend(finish(&mut whole_router, cut));
 
         let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
         places.retain(|&place| text.is_char_boundary(place));
         places.extend([0, text.len()]);
         places.sort_unstable();
-        let mut router = Router::new(&conventions, start, tools);
+        let mut router = router();
         let mut pieces = Vec::new();
         for pair in places.windows(2) {
             let deltas = router.push(&text[pair[0]..pair[1]]);
@@ -141,7 +152,7 @@ proptest! {
             pieces.extend(deltas);
             prop_assert!(text[..pair[1]].ends_with(router.since_phase()));
         }
-        pieces.extend(router.finish());
+        pieces.extend(finish(&mut router, cut));
         // Nobody pushes after the end; if someone does, there is text.
         router.push(&text);
         router.finish();
@@ -156,7 +167,7 @@ proptest! {
         }
         prop_assert!(tools || calls.is_empty());
         let tags = start != Phase::Reasoning && conventions.syntax != Some(Syntax::Harmony);
-        if tags && calls.is_empty() && reasoning.is_empty() && !text.contains("think>") {
+        if tags && !cut && calls.is_empty() && reasoning.is_empty() && !text.contains("think>") {
             prop_assert_eq!(content, text);
         }
     }

@@ -43,7 +43,7 @@ impl Block {
             Json::Wrong => Step::Failed,
             Json::Whole => {
                 let text = str::from_utf8(&block[*from..]).ok();
-                let Some(calls) = text.and_then(call::calls) else { return Step::Failed };
+                let Some(calls) = text.and_then(|text| call::calls(text, false)) else { return Step::Failed };
                 self.calls.extend(calls);
                 self.state = State::After;
                 match self.end {

@@ -10,17 +10,17 @@ use crate::chat::ToolCall;
 type Fields<'a> = BTreeMap<String, &'a RawValue>;
 
 /// The calls that a JSON text holds: an object, or an array of at least one.
-pub(super) fn calls(json: &str) -> Option<Vec<ToolCall>> {
+pub(super) fn calls(json: &str, arguments_required: bool) -> Option<Vec<ToolCall>> {
     if json.starts_with('{') {
-        return call(json, false).map(|call| vec![call]);
+        return call(json, arguments_required).map(|call| vec![call]);
     }
     let list: Vec<&RawValue> = serde_json::from_str(json).ok()?;
-    let calls: Option<Vec<_>> = list.iter().map(|item| call(item.get(), false)).collect();
+    let calls: Option<Vec<_>> = list.iter().map(|item| call(item.get(), arguments_required)).collect();
     calls.filter(|calls| !calls.is_empty())
 }
 
 /// The call that an object with a `name` and its `arguments` or `parameters` is; other keys do not matter.
-pub(super) fn call(json: &str, arguments_required: bool) -> Option<ToolCall> {
+fn call(json: &str, arguments_required: bool) -> Option<ToolCall> {
     let fields: Fields = serde_json::from_str(json).ok()?;
     let name = fields.get("name").or_else(|| fields.get("tool_name"))?;
     let given = fields.get("arguments").or_else(|| fields.get("parameters"));
@@ -39,6 +39,11 @@ pub(in crate::chat) fn named(name: &str, arguments: &str) -> Option<ToolCall> {
         _ => object(arguments)?,
     };
     (!name.trim().is_empty()).then(|| ToolCall { name: name.to_owned(), arguments })
+}
+
+/// The call of an interpreter of code.
+pub(in crate::chat) fn code(name: &str, text: &str) -> ToolCall {
+    ToolCall { name: name.to_owned(), arguments: format!("{{\"code\": {}}}", Value::from(text)) }
 }
 
 fn object(text: &str) -> Option<String> {

@@ -102,7 +102,7 @@ impl Parser<'_> {
             b'[' => self.list(']', depth),
             b'(' => self.list(')', depth),
             b'{' => self.dictionary(depth),
-            b'0'..=b'9' | b'-' | b'.' => self.number(),
+            b'0'..=b'9' | b'-' | b'+' | b'.' => self.number(),
             _ => {
                 let word = match self.name()? {
                     "True" | "true" => "true",
@@ -181,7 +181,9 @@ impl Parser<'_> {
         let belongs = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
         let end = self.rest.find(|c| !belongs(c)).unwrap_or(self.rest.len());
         let (text, rest) = self.rest.split_at(end);
-        let (sign, digits) = text.strip_prefix('-').map_or(("", text), |digits| ("-", digits));
+        // JSON has no plus sign before a number.
+        let sign = if text.starts_with('-') { "-" } else { "" };
+        let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
         let (mantissa, exponent) = match digits.find(['e', 'E']) {
             Some(place) => digits.split_at(place),
             None => (digits, ""),

@@ -1,6 +1,4 @@
-//! Calls of Llama 3: JSON as the whole answer, or whatever stands behind `<|python_tag|>`.
-
-use serde_json::Value;
+//! Calls of Llama 3: JSON, an object or a list, as the whole answer, or whatever stands behind `<|python_tag|>`.
 
 use super::json::{Json, JsonReader};
 use super::{Reader, Step, call, is_blank, literal};
@@ -27,6 +25,24 @@ impl Llama {
         Self { tagged, state: State::Before, calls: Vec::new() }
     }
 
+    /// No more comes. Code that was cut off is none: nobody knows how it goes on.
+    fn end(&mut self, block: &[u8], cut: bool) -> Step {
+        match self.state {
+            State::After => Step::Done(block.len()),
+            State::Code { from } => {
+                let Ok(text) = str::from_utf8(&block[from..]) else { return Step::Failed };
+                let text = text.trim_ascii_end();
+                match no_code(text) {
+                    Some(calls) => self.calls.extend(calls),
+                    None if cut => return Step::More,
+                    None => self.calls.push(call::code("python", text)),
+                }
+                Step::Done(block.len())
+            }
+            State::Before | State::Json { .. } => Step::More,
+        }
+    }
+
     fn json(&mut self, block: &[u8]) -> Step {
         let State::Json { from, json } = &mut self.state else { return Step::Failed };
         match json.read(block[block.len() - 1]) {
@@ -35,10 +51,10 @@ impl Llama {
             Json::Whole => {
                 // An answer in JSON with a name in it is no call; only a call has arguments.
                 let text = str::from_utf8(&block[*from..]).ok();
-                let Some(call) = text.and_then(|text| call::call(text, !self.tagged)) else {
+                let Some(calls) = text.and_then(|text| call::calls(text, !self.tagged)) else {
                     return Step::Failed;
                 };
-                self.calls.push(call);
+                self.calls.extend(calls);
                 self.state = State::After;
                 Step::More
             }
@@ -46,16 +62,15 @@ impl Llama {
     }
 }
 
-/// A call of a tool that is built in, `NAME.call(KEY=VALUE)`, else code for the interpreter.
-fn code(text: &str) -> ToolCall {
-    let built_in = literal::call(text).and_then(|call| {
-        let name = call.name.strip_suffix(".call")?.to_owned();
-        Some(ToolCall { name, ..call })
-    });
-    built_in.unwrap_or_else(|| {
-        let arguments = format!("{{\"code\": {}}}", Value::from(text));
-        ToolCall { name: "python".to_owned(), arguments }
-    })
+/// What stands behind the tag and is neither an object nor code: a list of calls, or a call of a tool that is built in,
+/// `NAME.call(KEY=VALUE)`.
+fn no_code(text: &str) -> Option<Vec<ToolCall>> {
+    if text.starts_with('[') {
+        return call::calls(text, true);
+    }
+    let call = literal::call(text)?;
+    let name = call.name.strip_suffix(".call")?.to_owned();
+    Some(vec![ToolCall { name, ..call }])
 }
 
 impl Reader for Llama {
@@ -66,7 +81,12 @@ impl Reader for Llama {
             (State::Code { .. }, _) => Step::More,
             (State::Before | State::After, byte) if is_blank(byte) => Step::More,
             (State::After, b';') => Step::More,
-            (State::Before | State::After, b'{') => {
+            // Code may well begin with a list.
+            (State::Before, b'[') if self.tagged => {
+                self.state = State::Code { from: last };
+                Step::More
+            }
+            (State::Before | State::After, b'{' | b'[') => {
                 self.state = State::Json { from: last, json: JsonReader::new() };
                 self.json(block)
             }
@@ -79,17 +99,11 @@ impl Reader for Llama {
     }
 
     fn finish(&mut self, block: &[u8]) -> Step {
-        match self.state {
-            State::After => Step::Done(block.len()),
-            State::Code { from } => match str::from_utf8(&block[from..]) {
-                Ok(text) => {
-                    self.calls.push(code(text.trim_ascii_end()));
-                    Step::Done(block.len())
-                }
-                Err(_) => Step::Failed,
-            },
-            State::Before | State::Json { .. } => Step::Failed,
-        }
+        self.end(block, false)
+    }
+
+    fn cut(&mut self, block: &[u8]) -> Step {
+        self.end(block, true)
     }
 
     fn calls(&mut self) -> Vec<ToolCall> {

@@ -1,7 +1,9 @@
 //! Calls whose arguments stand as bare text between tags: `<function=NAME><parameter=KEY>VALUE</parameter></function>`
 //! and the like.
 //!
-//! Nothing in a value is escaped, so a closing tag counts only if the markup goes on behind it.
+//! Nothing in a value is escaped, so a closing tag counts only if the markup goes on behind it. Where it is missing, a
+//! line of the value that begins with the tag of another parameter of the tool ends it. Without a schema that names the
+//! parameter, such a line is part of the value, in which it may well stand.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,6 +12,9 @@ use super::schema::Bare;
 use super::{Reader, Schemas, Step, is_blank, named};
 use crate::chat::ToolCall;
 use crate::chat::buffer::{Match, compare};
+
+/// No key that ends the value before it is longer, in bytes.
+const LONGEST_KEY: usize = 256;
 
 /// The tags around the parts of a call.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +91,8 @@ pub(super) struct Markup {
     calls: Vec<ToolCall>,
 }
 
-/// `from` is where the part begins, and `tag` where a tag within it may have begun.
+/// `from` is where the part begins, and `tag` where a tag within it may have begun. `line` is where the last line of a
+/// value begins, from its second one on.
 #[derive(Clone, Copy, Debug)]
 enum State {
     Open { tag: Option<usize> },
@@ -94,8 +100,8 @@ enum State {
     Between { tag: Option<usize> },
     Key { from: usize, tag: usize },
     BeforeValue { tag: Option<usize> },
-    Value { from: usize, tag: usize },
-    AfterValue { from: usize, to: usize, tag: Option<usize> },
+    Value { from: usize, tag: usize, line: Option<usize> },
+    AfterValue { from: usize, to: usize, tag: Option<usize>, line: Option<usize> },
     After { tag: Option<usize> },
 }
 
@@ -166,20 +172,22 @@ impl Markup {
                     return Err(Step::Failed);
                 }
                 if Self::ends(block, tag, form.key_end) {
-                    self.key = text(&block[*from..*tag])?.trim_ascii().to_owned();
-                    self.state = match form.value {
-                        Some(_) => State::BeforeValue { tag: None },
-                        None => State::Value { from: at, tag: at },
-                    };
+                    let key = text(&block[*from..*tag])?.trim_ascii().to_owned();
+                    self.begin_value(key, at);
                 }
             }
             State::BeforeValue { tag } => {
                 Self::expect(block, tag, form.value.as_slice())?;
-                self.state = State::Value { from: at, tag: at };
+                self.state = State::Value { from: at, tag: at, line: None };
             }
-            State::Value { from, tag } => {
+            State::Value { from, tag, line } => {
                 if Self::ends(block, tag, form.value_end) {
-                    self.state = State::AfterValue { from: *from, to: *tag, tag: None };
+                    self.state = State::AfterValue { from: *from, to: *tag, tag: None, line: *line };
+                } else if block[at - 1] == b'\n' {
+                    *line = Some(at);
+                } else if let Some(line) = *line {
+                    let from = *from;
+                    return self.read_line(block, from, line);
                 }
             }
             State::AfterValue { .. } => return self.read_after_value(block),
@@ -196,10 +204,14 @@ impl Markup {
             Some(_) if *tag < block.len() => return Err(Step::More),
             None if matches!(block[last], b'\n' | b'<') => last,
             _ if matches!(block[last], b'\n' | b'<' | b'{' | b'"') => return Err(Step::Failed),
-            _ => return Err(Step::More),
+            // Prose behind a tag is no name.
+            _ if last == *from || is_blank(block[last]) || !is_blank(block[last - 1]) => {
+                return Err(Step::More);
+            }
+            _ if block[*from..last].iter().all(|&byte| is_blank(byte)) => return Err(Step::More),
+            _ => return Err(Step::Failed),
         };
         self.name = text(&block[*from..end])?.trim_ascii().to_owned();
-        // Prose behind a tag is no name.
         if self.name.is_empty() || self.name.contains(|c: char| c.is_whitespace()) {
             return Err(Step::Failed);
         }
@@ -208,20 +220,55 @@ impl Markup {
         Err(Step::More)
     }
 
+    /// A key is complete with the tag that ends at a place.
+    fn begin_value(&mut self, key: String, at: usize) {
+        self.key = key;
+        self.state = match self.form.value {
+            Some(_) => State::BeforeValue { tag: None },
+            None => State::Value { from: at, tag: at, line: None },
+        };
+    }
+
+    /// Whether the last line of a value is the tag of another parameter: then the closing tag before it is missing.
+    fn read_line(&mut self, block: &[u8], from: usize, line: usize) -> Result<(), Step> {
+        let Form { key, key_end, bare, .. } = self.form;
+        if block.len() - line > key.len() + LONGEST_KEY + key_end.len() {
+            return Err(Step::More);
+        }
+        let tag = block[line..].strip_prefix(key.as_bytes());
+        let Some(next) = tag.and_then(|tag| tag.strip_suffix(key_end.as_bytes())) else {
+            return Err(Step::More);
+        };
+        let next = text(next)?.trim_ascii();
+        let given = next == self.key || self.places.contains_key(next);
+        if given || !self.schemas.has(&self.name, next) {
+            return Err(Step::More);
+        }
+        let next = next.to_owned();
+        // Where the newline before a closing tag is no part of the value, that is seen to where its type is.
+        self.store(text(&block[from..line - usize::from(bare == Bare::Json)])?);
+        self.begin_value(next, block.len());
+        Err(Step::More)
+    }
+
+    /// The value of the current key is complete.
+    fn store(&mut self, text: &str) {
+        let value = self.schemas.value(&self.name, &self.key, text, self.form.bare);
+        match self.places.get(&self.key) {
+            Some(&place) => self.arguments[place].1 = value,
+            None => {
+                self.places.insert(self.key.clone(), self.arguments.len());
+                self.arguments.push((std::mem::take(&mut self.key), value));
+            }
+        }
+    }
+
     fn read_after_value(&mut self, block: &[u8]) -> Result<(), Step> {
-        let State::AfterValue { from, to, tag } = &mut self.state else { return Err(Step::Failed) };
-        let (from, to, at) = (*from, *to, block.len());
+        let State::AfterValue { from, to, tag, line } = &mut self.state else { return Err(Step::Failed) };
+        let (from, to, line, at) = (*from, *to, *line, block.len());
         match Self::expect(block, tag, &[self.form.key, self.form.end]) {
             Ok(index) => {
-                let text = text(&block[from..to])?;
-                let value = self.schemas.value(&self.name, &self.key, text, self.form.bare);
-                match self.places.get(&self.key) {
-                    Some(&place) => self.arguments[place].1 = value,
-                    None => {
-                        self.places.insert(self.key.clone(), self.arguments.len());
-                        self.arguments.push((std::mem::take(&mut self.key), value));
-                    }
-                }
+                self.store(text(&block[from..to])?);
                 if index > 0 {
                     return self.complete(at);
                 }
@@ -231,7 +278,9 @@ impl Markup {
                 // The closing tag was part of the value.
                 let mut place = tag.unwrap_or(at - 1);
                 Self::ends(block, &mut place, self.form.value_end);
-                self.state = State::Value { from, tag: place };
+                let newline = block[to..at].iter().rposition(|&byte| byte == b'\n');
+                let line = newline.map(|newline| to + newline + 1).or(line);
+                self.state = State::Value { from, tag: place, line };
             }
             Err(step) => return Err(step),
         }

@@ -21,7 +21,7 @@ mod tagged;
 
 use super::ToolCall;
 use super::buffer::is_blank;
-pub(super) use call::named;
+pub(super) use call::{code, named};
 pub(super) use json::{Json, JsonReader};
 pub(super) use schema::Schemas;
 pub use split::split_tool_calls;
@@ -47,6 +47,11 @@ pub(super) trait Reader: std::fmt::Debug + Send {
     /// No more comes. [`Step::More`] counts as [`Step::Failed`].
     fn finish(&mut self, block: &[u8]) -> Step;
 
-    /// The calls, after [`Step::Done`].
+    /// No more comes, since the text was cut off: only what is complete is a call.
+    fn cut(&mut self, block: &[u8]) -> Step {
+        self.finish(block)
+    }
+
+    /// The calls: all of them after [`Step::Done`], before that those that are complete.
     fn calls(&mut self) -> Vec<ToolCall>;
 }

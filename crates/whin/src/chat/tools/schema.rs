@@ -49,6 +49,11 @@ impl Schemas {
         Self(functions.collect())
     }
 
+    /// Whether a function declares a parameter.
+    pub(super) fn has(&self, function: &str, key: &str) -> bool {
+        self.0.get(function).is_some_and(|keys| keys.contains_key(key))
+    }
+
     /// The JSON text of an argument.
     pub(super) fn value(&self, function: &str, key: &str, text: &str, bare: Bare) -> String {
         let types = self.0.get(function).and_then(|keys| keys.get(key)).filter(|types| types.any());

@@ -113,6 +113,7 @@ impl Sections {
                     Ok(State::Fence { ticks: 0 })
                 }
                 b'<' | b'{' | b'"' => Err(Step::Failed),
+                _ if last - from > LONGEST_HEAD => Err(Step::Failed),
                 _ => Ok(State::Name { from }),
             },
             State::Fence { ticks } => match (ticks, byte) {

@@ -13,6 +13,9 @@ use super::tagged::Tagged;
 use super::{Reader, Schemas};
 use crate::chat::channels;
 
+/// The closing tags of calls in Python's spelling, in the order of their opening ones.
+const PYTHONIC_ENDS: [&str; 3] = ["<|tool_call_end|>", "<|python_end|>", "</function_calls>"];
+
 /// How a checkpoint writes tool calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -27,8 +30,8 @@ pub enum Syntax {
     SeedOss,
     /// `<minimax:tool_call><invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke></minimax:tool_call>`.
     MiniMaxM2,
-    /// `{"name": …, "parameters": {…}}` as the whole answer, several with `;` between them: Llama 3. Behind
-    /// `<|python_tag|>` the same, or `NAME.call(KEY=VALUE)`, or code for the tool `python`.
+    /// `{"name": …, "parameters": {…}}` as the whole answer, several in a list or with `;` between them: Llama 3.
+    /// Behind `<|python_tag|>` the same, or `NAME.call(KEY=VALUE)`, or code for the tool `python`.
     Llama3Json,
     /// `[TOOL_CALLS][{"name": …, "arguments": {…}}]`, or with `named` `[TOOL_CALLS]NAME[ARGS]{…}`: Mistral. Either is
     /// read in both cases.
@@ -135,32 +138,32 @@ impl Syntax {
         }
     }
 
-    /// Tags that may stand behind a call, and are no content there.
+    /// Tags that may stand behind a call, and are no content there: those that close calls, which models may repeat.
     pub(in crate::chat) fn tail(self) -> &'static [&'static str] {
         match self {
-            Self::Qwen3Coder => &["</tool_call>"],
-            Self::DeepSeekV3 | Self::DeepSeekV31 => &["<｜tool▁calls▁end｜>"],
-            Self::KimiK2 => &["<|tool_calls_section_end|>"],
+            Self::Hermes | Self::Qwen3Coder | Self::Glm4 => &["</tool_call>"],
+            Self::SeedOss => &["</seed:tool_call>"],
+            Self::MiniMaxM2 => &["</minimax:tool_call>"],
+            Self::Pythonic => &PYTHONIC_ENDS,
+            Self::DeepSeekV3 | Self::DeepSeekV31 => &["<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"],
+            Self::KimiK2 => &["<|tool_call_end|>", "<|tool_calls_section_end|>"],
             Self::Granite => &["<|/tool_call|>"],
-            _ => &[],
+            Self::Nemotron => &["</TOOLCALL>"],
+            Self::Command => &["<|END_ACTION|>"],
+            Self::Gemma4 => &["<tool_call|>"],
+            Self::Llama3Json | Self::Mistral { .. } | Self::Harmony => &[],
         }
     }
 
     /// The tags besides those of [`Self::starts`] and [`Self::tail`].
     fn inner(self) -> &'static [&'static str] {
         match self {
-            Self::Hermes | Self::Qwen3Coder | Self::Glm4 => &["</tool_call>"],
-            Self::SeedOss => &["</seed:tool_call>"],
-            Self::MiniMaxM2 => &["</minimax:tool_call>"],
             Self::Mistral { .. } => &["[ARGS]", "[CALL_ID]"],
-            Self::Pythonic => &["<|tool_call_end|>", "<|python_end|>", "</function_calls>"],
-            Self::DeepSeekV3 | Self::DeepSeekV31 => &["<｜tool▁sep｜>", "<｜tool▁call▁end｜>"],
-            Self::KimiK2 => &["<|tool_call_argument_begin|>", "<|tool_call_end|>"],
-            Self::Nemotron => &["</TOOLCALL>"],
-            Self::Command => &["<|END_ACTION|>"],
-            Self::Gemma4 => &["<tool_call|>", "<|\"|>"],
+            Self::DeepSeekV3 | Self::DeepSeekV31 => &["<｜tool▁sep｜>"],
+            Self::KimiK2 => &["<|tool_call_argument_begin|>"],
+            Self::Gemma4 => &["<|\"|>"],
             Self::Harmony => &channels::MARKERS,
-            Self::Llama3Json | Self::Granite => &[],
+            _ => &[],
         }
     }
 
@@ -171,7 +174,7 @@ impl Syntax {
 
     /// Whether a call without a start marker may begin with this byte, at the very start of the content.
     pub(in crate::chat) fn leads(self, byte: u8) -> bool {
-        matches!((self, byte), (Self::Llama3Json, b'{') | (Self::Pythonic, b'['))
+        matches!((self, byte), (Self::Llama3Json, b'{' | b'[') | (Self::Pythonic, b'['))
     }
 
     /// A reader for the text behind the start marker with this place in [`Self::starts`]; behind none, for a call
@@ -186,7 +189,7 @@ impl Syntax {
             (Self::Glm4, _) => Box::new(Tagged::new(Form::GLM, schemas)),
             (Self::Llama3Json, marker) => Box::new(Llama::new(marker.is_some())),
             (Self::Mistral { .. }, _) => Box::new(Mistral::new()),
-            (Self::Pythonic, marker) => Box::new(Pythonic::new(marker.map(|marker| self.inner()[marker]))),
+            (Self::Pythonic, marker) => Box::new(Pythonic::new(marker.map(|marker| PYTHONIC_ENDS[marker]))),
             (Self::DeepSeekV3 | Self::DeepSeekV31, marker) => {
                 Box::new(Sections::new(Marks::DEEP_SEEK, marker))
             }

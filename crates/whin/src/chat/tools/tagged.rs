@@ -37,6 +37,10 @@ impl Reader for Tagged {
         self.reader.as_mut().map_or(Step::Failed, |reader| reader.finish(block))
     }
 
+    fn cut(&mut self, block: &[u8]) -> Step {
+        self.reader.as_mut().map_or(Step::Failed, |reader| reader.cut(block))
+    }
+
     fn calls(&mut self) -> Vec<ToolCall> {
         self.reader.as_mut().map_or_else(Vec::new, |reader| reader.calls())
     }
