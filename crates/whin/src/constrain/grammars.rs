@@ -304,16 +304,19 @@ impl Kept {
     /// Forgets those that were not used for longest, until the others are within the limits.
     fn trim(&mut self) {
         let (mut count, mut bytes, mut memory) = (0, 0, 0);
-        let mut first = self.entries.len();
-        for entry in self.entries.iter().rev() {
+        let mut kept = Vec::with_capacity(self.entries.len());
+        for entry in std::mem::take(&mut self.entries).into_iter().rev() {
+            // One that has failed is of no use.
+            let Some((states, size)) = entry.size() else { continue };
             count += 1;
             bytes += entry.key.len();
-            memory += entry.size().map_or(0, |(states, bytes)| bytes.max(states * STATE_BYTES));
+            memory += size.max(states * STATE_BYTES);
             if count > MAX_KEPT || bytes > MAX_KEPT_BYTES || memory > MAX_KEPT_MEMORY {
                 break;
             }
-            first -= 1;
+            kept.push(entry);
         }
-        self.entries.drain(..first);
+        kept.reverse();
+        self.entries = kept;
     }
 }

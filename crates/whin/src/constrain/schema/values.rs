@@ -26,7 +26,7 @@ const MAX_PLACES: i64 = 12;
 const LARGEST_COUNT: u64 = 1_000_000;
 
 /// The largest length of a text: the compiler keeps some states for each character.
-const LARGEST_LENGTH: u64 = 8000;
+const LARGEST_LENGTH: u64 = 16_384;
 
 /// Characters of a pattern, with its repetitions written out: the compiler keeps a state or more for each.
 const LARGEST_PATTERN: u64 = 16_000;
