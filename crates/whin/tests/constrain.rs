@@ -3,78 +3,19 @@
 #[allow(dead_code)]
 mod walks;
 
-use std::time::{Duration, Instant};
+#[path = "constrain/hostile.rs"]
+mod hostile;
+#[path = "constrain/merged.rs"]
+mod merged;
+#[path = "constrain/schemas.rs"]
+mod schemas;
+
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use walks::{Walker, qwen3, seedling};
 use whin::ErrorKind;
 use whin::constrain::{Format, Grammar, Strictness};
-
-/// Schemas of all that is enforced.
-fn schemas() -> Vec<Value> {
-    vec![
-        json!(true),
-        json!({ "type": "object" }),
-        json!({ "type": ["string", "null"], "maxLength": 5 }),
-        json!({ "type": "object", "properties": {
-            "name": { "type": "string", "minLength": 1, "maxLength": 20 },
-            "age": { "type": "integer", "minimum": 0, "maximum": 150 },
-            "tags": { "type": "array", "items": { "enum": ["a", "b\"\\", "ü", 3, null, 0.5] }, "minItems": 1, "maxItems": 3 },
-        }, "required": ["name", "tags"], "additionalProperties": false }),
-        json!({ "type": "object", "properties": { "a": { "type": "integer" } } }),
-        json!({ "type": "object", "properties": { "a": { "type": "integer" } }, "required": ["a", "z"],
-            "additionalProperties": { "type": "boolean" }, "maxProperties": 4 }),
-        json!({ "type": "object", "patternProperties": { "^x": { "type": "integer" } }, "additionalProperties": false,
-            "minProperties": 1 }),
-        json!({ "type": "object", "additionalProperties": { "type": "null" }, "minProperties": 1 }),
-        json!({ "$defs": { "node": { "type": "object", "properties": {
-            "value": { "type": "integer", "minimum": -5, "exclusiveMaximum": 5 },
-            "next": { "anyOf": [{ "$ref": "#/$defs/node" }, { "type": "null" }] },
-        }, "required": ["value", "next"], "additionalProperties": false } }, "$ref": "#/$defs/node" }),
-        json!({ "type": "object", "properties": { "children": { "type": "array", "items": { "$ref": "#" }, "maxItems": 2 } },
-            "additionalProperties": false }),
-        json!({ "definitions": { "a/b~c %": { "type": "string", "enum": ["found"] } },
-            "$ref": "#/definitions/a~1b~0c%20%25" }),
-        json!({ "prefixItems": [{ "type": "integer" }, { "type": "boolean" }], "items": false, "type": "array", "minItems": 1 }),
-        json!({ "type": "array", "items": [{ "const": 1 }, { "const": "x" }], "additionalItems": { "const": null },
-            "minItems": 2, "maxItems": 4 }),
-        json!({ "type": "string", "pattern": "^[a-z]{2,5}\\d+$" }),
-        json!({ "type": "string", "pattern": "b+c" , "maxLength": 6 }),
-        json!({ "type": "string", "pattern": "^(\\+|a|\\/|\\p{Greek})+$" , "maxLength": 6 }),
-        json!({ "type": "string", "format": "date" }),
-        json!({ "type": "string", "format": "date-time" }),
-        json!({ "type": "string", "format": "time" }),
-        json!({ "type": "string", "format": "uuid" }),
-        json!({ "type": "string", "format": "ipv4" }),
-        json!({ "type": "string", "format": "ipv6" }),
-        json!({ "type": "string", "format": "email", "maxLength": 30 }),
-        json!({ "type": "string", "format": "duration" }),
-        json!({ "type": "number", "minimum": -1.25, "maximum": 3.5 }),
-        json!({ "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1.001 }),
-        json!({ "type": "number", "exclusiveMinimum": -1.5, "exclusiveMaximum": 0 }),
-        json!({ "type": "number", "minimum": 0, "exclusiveMinimum": true }),
-        json!({ "type": "number", "multipleOf": 0.25, "minimum": 0, "maximum": 10 }),
-        json!({ "type": "integer", "multipleOf": 7 }),
-        json!({ "type": "integer", "minimum": -9007199254740992i64, "maximum": 9007199254740992i64 }),
-        json!({ "const": { "b": [1, 2.5, { "a": null }], "a": "\n\t\u{8}\u{c}\r é 😀" } }),
-        json!({ "enum": [-0.5, 1e-7, 123456.789, 1e15, "1", true, [], {}] }),
-        json!({ "oneOf": [{ "type": "object", "properties": { "kind": { "const": "a" }, "x": { "type": "integer" } },
-            "required": ["kind", "x"] }, { "type": "object", "properties": { "kind": { "const": "b" } }, "required": ["kind"] }],
-            "discriminator": { "propertyName": "kind" } }),
-        json!({ "oneOf": [{ "type": "integer" }, { "type": "string", "maxLength": 3 }, { "type": "null" }] }),
-        json!({ "allOf": [{ "properties": { "a": { "type": "integer" } }, "required": ["a"] },
-            { "properties": { "a": { "maximum": 3 }, "b": { "type": "boolean" } }, "required": ["b"] }], "type": "object" }),
-        json!({ "allOf": [{ "$ref": "#/$defs/base" }], "type": "object", "properties": { "own": { "type": "null" } },
-            "required": ["own"], "$defs": { "base": { "type": "object", "properties": { "id": { "type": "integer" } },
-            "required": ["id"] } } }),
-        json!({ "anyOf": [{ "required": ["a"] }, { "required": ["b"] }], "type": "object",
-            "properties": { "a": { "type": "integer" }, "b": { "type": "integer" } }, "additionalProperties": false }),
-        json!({ "type": "string", "nullable": true, "title": "T", "x-note": [1], "maxLength": 2 }),
-        json!({ "minLength": 2, "maxLength": 3, "minimum": 1, "maximum": 2, "maxItems": 1 }),
-        json!({ "type": "object", "properties": { "const": { "type": "integer" }, "$ref": { "type": "null" },
-            "x-guidance": { "const": 1 } }, "required": ["const", "$ref", "x-guidance"] }),
-    ]
-}
 
 fn validator(schema: &Value) -> impl Fn(&str) -> bool + use<> {
     // Draft 2020-12 knows neither these nor the older spellings that stand for them.
@@ -99,7 +40,7 @@ fn validator(schema: &Value) -> impl Fn(&str) -> bool + use<> {
 }
 
 fn check_schemas(walker: &Walker, count: u64) {
-    for schema in schemas() {
+    for schema in schemas::all() {
         let matcher = walker.matcher(&Format::json_schema(schema.clone()));
         let accepts = validator(&schema);
         println!("{schema}");
@@ -258,7 +199,7 @@ fn what_cannot_be_enforced_is_refused_by_name_and_place() {
         (json!({ "enum": ["\u{1}"] }), "U+0001"),
         (json!({ "properties": { "\u{7f}": {} } }), "U+007F"),
         (json!({ "minProperties": 3, "required": ["a"] }), "minProperties"),
-        (json!({ "maxLength": 10_000_000 }), "more than 1000000"),
+        (json!({ "maxLength": 10_000_000 }), "more than 8000"),
         (json!({ "prefixItems": [], "items": [{}] }), "beside \"prefixItems\""),
     ];
     for (schema, part) in table {
@@ -332,122 +273,6 @@ fn strict_objects_have_all_properties_and_no_others() {
     let open = json!({ "type": "object", "properties": {}, "additionalProperties": true });
     let (_, text) = kind_and_text(&Format::JsonSchema { schema: open, strictness: Strictness::Strict });
     assert!(text.contains("#/additionalProperties: must be false"), "{text}");
-}
-
-/// Grammars that would take all time or memory.
-fn hostile() -> Vec<(&'static str, Format)> {
-    let schema = Format::json_schema;
-    let deep = |levels: usize| (0..levels).fold(json!({}), |inner, _| json!({ "items": inner }));
-    let names = |count: usize| {
-        (0..count).map(|n| (format!("p{n}"), json!({ "type": "string" }))).collect::<serde_json::Map<_, _>>()
-    };
-    let chain: serde_json::Map<_, _> = (0..2000)
-        .map(|n| (format!("{n}"), json!({ "items": { "$ref": format!("#/$defs/{}", n + 1) } })))
-        .collect();
-    let doubling: serde_json::Map<_, _> = (0..30)
-        .map(|n| {
-            let next = json!({ "$ref": format!("#/$defs/{}", n + 1) });
-            (format!("{n}"), if n == 29 { json!({}) } else { json!({ "allOf": [next, next] }) })
-        })
-        .collect();
-    let rules: String = (0..9000).map(|n| format!("r{n}: r{}\n", n + 1)).collect();
-    vec![
-        ("nested repeats", Format::Regex("((a{1,1000}){1,1000}){1,1000}".into())),
-        ("repeats of choices", Format::Regex("(a|b|ab|ba){1,100000}".into())),
-        ("repeats in a pattern", schema(json!({ "pattern": "^((x{1,1000}){1,1000})$" }))),
-        ("an exponential automaton", Format::Regex("(a|b)*a(a|b){200}".into())),
-        (
-            "patterns together",
-            schema(
-                json!({ "allOf": (1..40).map(|n| json!({ "pattern": format!("a.{{{n}}}b") })).collect::<Vec<_>>() }),
-            ),
-        ),
-        ("nested groups", Format::Regex("(".repeat(30_000) + &")".repeat(30_000))),
-        ("a long regex", Format::Regex("a".repeat(1 << 20))),
-        ("deep schemas", schema(deep(60))),
-        ("very deep schemas", schema(deep(1000))),
-        ("a deep constant", schema(json!({ "const": (0..120).fold(json!(1), |inner, _| json!([inner])) }))),
-        (
-            "many properties",
-            schema(json!({ "type": "object", "properties": names(10_000), "additionalProperties": false })),
-        ),
-        ("many optional properties", schema(json!({ "type": "object", "properties": names(1_000) }))),
-        ("patterns of a format", schema(json!({ "format": "uri", "pattern": "(.a|.b|.c)*".repeat(2000) }))),
-        ("intersections", Format::Lark(format!("start: T\nT: {}/x/", "/.*a.*/ & ".repeat(40)))),
-        ("negations", Format::Lark(format!("start: T\nT: {}/x/", "~/.*a.*/ ".repeat(40)))),
-        (
-            "a huge enum",
-            schema(json!({ "enum": (0..50_000).map(|n| format!("value {n}")).collect::<Vec<_>>() })),
-        ),
-        ("a huge choice", Format::Choice((0..50_000).map(|n| format!("value {n}")).collect())),
-        ("a larger choice", Format::Choice((0..500_000).map(|n| format!("value {n}")).collect())),
-        (
-            "huge counts",
-            schema(json!({ "type": "array", "items": {}, "minItems": 1_000_000, "maxItems": 1_000_000 })),
-        ),
-        ("huge lengths", schema(json!({ "type": "string", "minLength": 999_999, "maxLength": 1_000_000 }))),
-        ("long names", schema(json!({ "properties": { ("n".repeat(1 << 21)): {} } }))),
-        ("a chain of references", schema(json!({ "$ref": "#/$defs/0", "$defs": chain }))),
-        ("doubling references", schema(json!({ "$ref": "#/$defs/0", "$defs": doubling }))),
-        (
-            "products of unions",
-            schema(
-                json!({ "allOf": (0..20).map(|n| json!({ "anyOf": [{ "minimum": n }, { "maximum": n }, { "minLength": n }] })).collect::<Vec<_>>() }),
-            ),
-        ),
-        ("nested rules", Format::Lark(format!("start: r0\n{rules}r9000: \"a\""))),
-        (
-            "nested groups in Lark",
-            Format::Lark(format!("start: {}\"a\"{}", "(".repeat(100_000), ")".repeat(100_000))),
-        ),
-        ("an ambiguous grammar", Format::Lark("start: a\na: a a a | \"x\" | \"\"".into())),
-        ("left recursion", Format::Lark("start: start | start \"a\" | \"b\"".into())),
-        ("a rule of itself", Format::Lark("start: start".into())),
-        ("no rules", Format::Lark(String::new())),
-        (
-            "bounded repeats of repeats",
-            Format::Lark("start: a{0,100000}\na: b~1000..100000\nb: \"x\"".into()),
-        ),
-    ]
-}
-
-/// The most memory that this process has had, where the system tells.
-fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
-}
-
-#[test]
-fn hostile_grammars_end_soon_and_without_harm() {
-    let walker = seedling();
-    for (name, format) in hostile() {
-        let started = Instant::now();
-        let outcome = Grammar::new(&format).and_then(|grammar| walker.grammars.compile(&grammar));
-        let compiled = started.elapsed();
-        let steps = outcome.and_then(|mut matcher| {
-            // What compiles may still be costly to follow.
-            for _ in 0..50 {
-                let mask = matcher.mask()?;
-                let Some(id) = walker.allowed(mask).first().copied() else { break };
-                matcher.accept(id)?;
-            }
-            Ok(())
-        });
-        println!(
-            "{name}: compiled in {compiled:?}, followed in {:?}: {steps:?}",
-            started.elapsed() - compiled
-        );
-        assert!(compiled < Duration::from_secs(3), "{name}: {compiled:?}");
-        assert!(started.elapsed() < Duration::from_secs(6), "{name}: {:?}", started.elapsed());
-        if let Err(error) = steps {
-            assert_eq!(error.kind(), ErrorKind::InvalidArguments, "{name}: {error}");
-        }
-    }
-    // Other tests of this process take some of it.
-    if let Some(peak) = peak_memory() {
-        assert!(peak < 800 << 20, "{peak} bytes");
-    }
 }
 
 #[test]

@@ -160,17 +160,19 @@ impl ChatFormat {
         grammars: &dyn Fn() -> Result<Grammars>,
         tokenizer: &Tokenizer,
     ) -> Result<Option<Enforcer>> {
-        let Some(syntax) = self.conventions.syntax.filter(|_| chat.tool_choice == ToolChoice::Auto) else {
+        if chat.tool_choice != ToolChoice::Auto {
             return Ok(None);
-        };
-        let Some((grammar, marker)) = strict_grammar(tokenizer, syntax, &chat.conversation.tools)? else {
+        }
+        let calls = strict_grammar(tokenizer, self.conventions.syntax, &chat.conversation.tools)?;
+        if calls.is_empty() {
             return Ok(None);
-        };
+        }
         let grammars = grammars()?;
-        let matcher = grammars.compile(&grammar)?;
+        let compile = |(grammar, marker): (Grammar, _)| Ok((grammars.compile(&grammar)?, marker));
+        let calls = calls.into_iter().map(compile).collect::<Result<_>>()?;
         let router = self.router(&Chat { split_reasoning: true, ..chat.clone() }, start, true);
         let stream = TextStream::new(tokenizer, true).showing(&self.shown);
-        Ok(Some(Enforcer::in_calls(&grammars, matcher, (tokenizer, stream), router, marker)))
+        Ok(Enforcer::in_calls(&grammars, calls, (tokenizer, stream), router))
     }
 
     /// Special tokens that must be seen in an answer's text.

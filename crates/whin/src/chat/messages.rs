@@ -54,7 +54,9 @@ pub struct Conversation {
     /// The turns in OpenAI's shape: objects with `role`, `content`, and for calls `tool_calls`. Further keys reach the
     /// template as they are.
     pub messages: Vec<Value>,
-    /// The functions that the model may call, in OpenAI's shape; empty for none.
+    /// The functions that the model may call, in OpenAI's shape; empty for none. Calls of one that is `strict` keep to its
+    /// parameters, unless the checkpoint writes calls in a way in which that cannot be enforced where the model calls as it
+    /// likes (Llama's JSON, Python, gpt-oss, or one that is not known): a warning in the log says so.
     pub tools: Vec<Value>,
     /// Further variables for the template, such as `enable_thinking`.
     pub template_kwargs: Map<String, Value>,

@@ -14,6 +14,9 @@ use crate::{Error, ErrorKind, Result};
 /// Empty lines that may stand before and behind the reasoning.
 const MAX_BLANKS: usize = 4;
 
+/// Bytes of text before a token that are kept to find a marker in.
+const LATEST: usize = 256;
+
 /// Says for each token of an answer which ones may come next.
 pub(crate) struct Enforcer {
     /// At the start of what is enforced.
@@ -22,17 +25,54 @@ pub(crate) struct Enforcer {
     matcher: Option<Matcher>,
     state: State,
     watch: Arc<Watch>,
+    /// The ways in which calls may begin, where only they are enforced.
+    calls: Vec<Beginning>,
     follower: Option<Follower>,
     mask: Vec<u32>,
     /// Whether reasoning may begin, where it still may.
     may_reason: bool,
 }
 
-/// Tells reasoning from what is enforced.
+/// A marker behind which a call follows a grammar.
+struct Beginning {
+    marker: String,
+    /// For tokens in which the marker ends.
+    watch: Arc<Watch>,
+    /// Behind the marker.
+    start: Matcher,
+}
+
+/// Tells reasoning, or calls, from the rest.
 struct Follower {
     tokenizer: Tokenizer,
     stream: TextStream,
     router: Router,
+    /// The latest text, in which a marker may stand.
+    latest: String,
+}
+
+impl Follower {
+    fn new(tokenizer: &Tokenizer, stream: TextStream, router: Router) -> Self {
+        Self { tokenizer: tokenizer.clone(), stream, router, latest: String::new() }
+    }
+
+    /// Takes in a token, and gives its bytes and the phase after it.
+    fn push(&mut self, id: u32) -> (Vec<u8>, Phase) {
+        let text = self.stream.push(id);
+        self.router.push(&text);
+        let mut first = self.latest.len().saturating_sub(LATEST);
+        while !self.latest.is_char_boundary(first) {
+            first += 1;
+        }
+        self.latest.drain(..first);
+        self.latest += &text;
+        (self.tokenizer.token_bytes(id), self.router.phase())
+    }
+
+    /// The text before what came since the current phase began, if it is still known.
+    fn before_phase(&self) -> Option<&str> {
+        self.latest.strip_suffix(self.router.since_phase())
+    }
 }
 
 enum State {
@@ -48,6 +88,8 @@ enum State {
     Free { tail: Vec<u8> },
     /// Within a call.
     Call,
+    /// Within a call that began in a way that no grammar is known for.
+    Foreign,
 }
 
 impl Enforcer {
@@ -58,6 +100,7 @@ impl Enforcer {
             matcher: Some(matcher),
             state: State::Settled,
             watch: grammars.watch(&[], ""),
+            calls: Vec::new(),
             follower: None,
             mask: Vec::new(),
             may_reason: true,
@@ -86,32 +129,37 @@ impl Enforcer {
             matcher: Some(matcher),
             state,
             watch: grammars.watch(openings, close),
-            follower: Some(Follower { tokenizer: tokenizer.clone(), stream, router }),
+            calls: Vec::new(),
+            follower: Some(Follower::new(tokenizer, stream, router)),
             mask: Vec::new(),
             may_reason: true,
         }
     }
 
-    /// For an answer that says what it likes, but whose calls of tools must be what `matcher` follows from behind their
-    /// start marker on. `router` must take the answer apart, calls included.
+    /// For an answer that says what it likes, but whose calls of tools must be what the matcher beside their start marker
+    /// follows from behind that on. There must be at least one. `router` must take the answer apart, calls included.
     pub fn in_calls(
         grammars: &Grammars,
-        matcher: Matcher,
+        calls: Vec<(Matcher, &str)>,
         (tokenizer, stream): (&Tokenizer, TextStream),
         router: Router,
-        marker: &str,
-    ) -> Self {
-        let mut start = matcher;
-        start.go_on();
-        Self {
-            start,
+    ) -> Option<Self> {
+        let begin = |(mut start, marker): (Matcher, &str)| {
+            start.go_on();
+            Beginning { marker: marker.to_owned(), watch: grammars.watch(&[], marker), start }
+        };
+        let calls: Vec<Beginning> = calls.into_iter().map(begin).collect();
+        let first = calls.first()?;
+        Some(Self {
+            start: first.start.clone(),
             matcher: None,
             state: State::Free { tail: Vec::new() },
-            watch: grammars.watch(&[], marker),
-            follower: Some(Follower { tokenizer: tokenizer.clone(), stream, router }),
+            watch: first.watch.clone(),
+            calls,
+            follower: Some(Follower::new(tokenizer, stream, router)),
             mask: Vec::new(),
             may_reason: true,
-        }
+        })
     }
 
     /// Whether [`Self::hear`] wants to know the next token that the model would choose without a form to keep to.
@@ -132,20 +180,25 @@ impl Enforcer {
     /// As [`Matcher::mask`].
     pub fn mask(&mut self) -> Result<&[u32]> {
         self.mask.clear();
-        let everywhere = match &self.state {
-            State::Reasoning { tail } => Some((self.watch.all(), tail)),
-            State::Free { tail } => Some((self.watch.everything(), tail)),
-            _ => None,
-        };
-        if let Some((all, tail)) = everywhere {
-            // A token that ends the reasoning, or begins a call, may bring what follows along, which must fit.
-            self.mask.extend_from_slice(all);
-            for (id, rest) in self.watch.straddling(tail) {
-                if !self.start.clone().accept_text(without_empty_lines(&rest)) {
-                    self.mask[id as usize / 32] &= !(1 << (id % 32));
-                }
+        // A token that ends the reasoning, or begins a call, may bring what follows along, which must fit.
+        match &self.state {
+            State::Reasoning { tail } => {
+                self.mask.extend_from_slice(self.watch.all());
+                forbid(&mut self.mask, self.watch.straddling(tail), &self.start);
+                return Ok(&self.mask);
             }
-            return Ok(&self.mask);
+            State::Free { tail } => {
+                self.mask.extend_from_slice(self.watch.everything());
+                for call in &self.calls {
+                    forbid(&mut self.mask, call.watch.straddling(tail), &call.start);
+                }
+                return Ok(&self.mask);
+            }
+            State::Foreign => {
+                self.mask.extend_from_slice(self.watch.everything());
+                return Ok(&self.mask);
+            }
+            _ => {}
         }
         match &mut self.matcher {
             Some(matcher) => self.mask.extend_from_slice(matcher.mask()?),
@@ -158,7 +211,7 @@ impl Enforcer {
                 if text.is_empty() { *blanks } else { 0 }
             }
             State::Behind { blanks } => *blanks,
-            State::Reasoning { .. } | State::Settled | State::Free { .. } | State::Call => 0,
+            _ => 0,
         };
         if blanks > 0 {
             self.watch.blanks().iter().for_each(|&id| set(&mut self.mask, id));
@@ -184,13 +237,10 @@ impl Enforcer {
             return self.matcher.as_mut().map_or(Ok(()), |matcher| matcher.accept(id));
         }
         let Some(follower) = &mut self.follower else { return Ok(()) };
-        let bytes = follower.tokenizer.token_bytes(id);
-        let text = follower.stream.push(id);
-        follower.router.push(&text);
-        let phase = follower.router.phase();
+        let (bytes, phase) = follower.push(id);
         match std::mem::replace(&mut self.state, State::Settled) {
             State::Reasoning { tail } if phase == Phase::Reasoning => {
-                self.state = State::Reasoning { tail: self.watch.longer_tail(tail, &bytes) };
+                self.state = State::Reasoning { tail: Watch::longer_tail(tail, &bytes) };
             }
             State::Reasoning { .. } => self.begin(id, phase, &bytes)?,
             State::Behind { blanks } => {
@@ -200,8 +250,10 @@ impl Enforcer {
             }
             State::Undecided { text, blanks } => self.open(id, phase, (text, blanks), &bytes)?,
             State::Free { .. } if phase == Phase::Call => self.call()?,
-            State::Free { tail } => self.state = State::Free { tail: self.watch.longer_tail(tail, &bytes) },
+            State::Free { tail } => self.state = State::Free { tail: Watch::longer_tail(tail, &bytes) },
             State::Call => self.go_on_calling(id, phase)?,
+            State::Foreign if phase == Phase::Call => self.state = State::Foreign,
+            State::Foreign => self.state = State::Free { tail: Vec::new() },
             State::Settled => {}
         }
         if matches!(self.state, State::Settled) {
@@ -289,8 +341,14 @@ impl Enforcer {
 
     /// A call has begun, and the token that began it may have brought some of it.
     fn call(&mut self) -> Result<()> {
-        let mut matcher = self.start.clone();
-        let since = self.follower.as_ref().map_or("", |follower| follower.router.since_phase());
+        let Some(follower) = &self.follower else { return Ok(()) };
+        let before = follower.before_phase().unwrap_or_default();
+        let Some(call) = self.calls.iter().find(|call| before.ends_with(&call.marker)) else {
+            self.state = State::Foreign;
+            return Ok(());
+        };
+        let mut matcher = call.start.clone();
+        let since = follower.router.since_phase();
         if !matcher.accept_text(without_empty_lines(since)) && !matcher.accept_text(since) {
             return Err(misfit());
         }
@@ -316,6 +374,15 @@ impl Enforcer {
         self.watch.has_no_ends()
             && matches!(self.state, State::Settled)
             && self.matcher.as_mut().is_some_and(Matcher::is_over)
+    }
+}
+
+/// Forbids the tokens that would bring text along which `start` does not take.
+fn forbid(mask: &mut [u32], tokens: impl Iterator<Item = (u32, String)>, start: &Matcher) {
+    for (id, rest) in tokens {
+        if !start.clone().accept_text(without_empty_lines(&rest)) {
+            mask[id as usize / 32] &= !(1 << (id % 32));
+        }
     }
 }
 

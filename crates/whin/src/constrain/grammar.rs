@@ -82,6 +82,8 @@ struct Parts {
     /// What tells this grammar from others.
     key: String,
     loosened: Vec<String>,
+    /// Where its schemas have a `oneOf`, which the compiler may refuse.
+    exclusive: Vec<String>,
 }
 
 impl Grammar {
@@ -108,7 +110,8 @@ impl Grammar {
         let schema = with_options(prepared.schema, strictness);
         let key = format!("json\n{schema}");
         let schemas = vec![(String::new(), schema)];
-        Ok(Self(Arc::new(Parts { lark: None, schemas, key, loosened: prepared.loosened })))
+        let (loosened, exclusive) = (prepared.loosened, prepared.exclusive);
+        Ok(Self(Arc::new(Parts { lark: None, schemas, key, loosened, exclusive })))
     }
 
     fn regex(regex: &str) -> Result<Self> {
@@ -140,23 +143,37 @@ impl Grammar {
         for (name, schema) in &schemas {
             key += &format!("\n@{name} {schema}");
         }
-        Self(Arc::new(Parts { lark: Some(text), schemas, key, loosened }))
+        Self(Arc::new(Parts { lark: Some(text), schemas, key, loosened, exclusive: Vec::new() }))
+    }
+
+    /// The same grammar, which says where its schemas have a `oneOf`.
+    pub(super) fn with_exclusive(self, exclusive: Vec<String>) -> Self {
+        match Arc::try_unwrap(self.0) {
+            Ok(parts) => Self(Arc::new(Parts { exclusive, ..parts })),
+            Err(shared) => Self(shared),
+        }
     }
 
     /// The grammar of what this one allows, with something in Lark before it.
     pub(super) fn behind(&self, before: &str) -> Self {
-        let Parts { lark, schemas, loosened, .. } = &*self.0;
+        let Parts { lark, schemas, loosened, exclusive, .. } = &*self.0;
         // Only grammars of a format get here: they are Lark alone, or one schema alone.
         let body = match lark {
             Some(text) => Value::from(text.as_str()),
             None => schemas.first().map_or(Value::Null, |(_, schema)| schema.clone()),
         };
         Self::lark(format!("start: {before} @body\n"), vec![("body".into(), body)], loosened.clone())
+            .with_exclusive(exclusive.clone())
     }
 
     /// What of a lenient schema is not enforced.
     pub fn loosened(&self) -> &[String] {
         &self.0.loosened
+    }
+
+    /// Where its schemas have a `oneOf`.
+    pub(super) fn exclusive(&self) -> &[String] {
+        &self.0.exclusive
     }
 
     /// The grammar's text, which tells it from others.

@@ -34,14 +34,24 @@ const MAX_KEPT: usize = 64;
 /// Bytes of their texts.
 const MAX_KEPT_BYTES: usize = 8 << 20;
 
-/// States of all lexers of the grammars that are kept: each takes one or two kB.
-const MAX_KEPT_STATES: usize = 100_000;
+/// Bytes of the lexers of all grammars that are kept.
+const MAX_KEPT_MEMORY: usize = 256 << 20;
+
+/// Bytes of a state, with what the lexer does not count.
+const STATE_BYTES: usize = 2000;
 
 /// States of one lexer, which it adds as answers need them.
 const MAX_STATES: usize = 50_000;
 
 /// Ways in which a grammar may go on at one place: four for each property that may be left out.
 const MAX_ITEMS: usize = 5000;
+
+/// Steps of the lexer for one mask, and ways to go on that are looked at for it: other answers wait meanwhile.
+const MAX_STEPS: u64 = 50_000;
+const MAX_STEP_ITEMS: usize = 25_000;
+
+/// Texts behind which a grammar is looked at before it is used: there, the names of all properties may follow.
+const BEGINNINGS: [&str; 4] = ["{\"", "{ \"", "[{\"", "\""];
 
 /// Characters of the compiler's reason in a message.
 const LONGEST_REASON: usize = 400;
@@ -81,6 +91,8 @@ impl Grammars {
         *factory.limits_mut() = ParserLimits {
             max_lexer_states: MAX_STATES,
             max_items_in_row: MAX_ITEMS,
+            step_lexer_fuel: MAX_STEPS,
+            step_max_items: MAX_STEP_ITEMS,
             verbose_errors: false,
             ..ParserLimits::default()
         };
@@ -92,7 +104,8 @@ impl Grammars {
     ///
     /// # Errors
     /// [`InvalidArguments`](ErrorKind::InvalidArguments) where the grammar is wrong, cannot be enforced, or takes more
-    /// time or memory than a grammar may.
+    /// time or memory than a grammar may; [`OutOfMemory`](ErrorKind::OutOfMemory) where too many others are being compiled,
+    /// which says nothing of this one.
     pub fn compile(&self, grammar: &Grammar) -> Result<Matcher> {
         let found = self.kept().find(grammar.key());
         let parser = match found {
@@ -130,7 +143,9 @@ impl Grammars {
         let refuse =
             |why: &str| Error::new(ErrorKind::InvalidArguments, format!("the grammar cannot be used: {why}"));
         let Some(turn) = Turn::wait_for(&self.0) else {
-            return Err(refuse("others that are too large are still being compiled; try again"));
+            let message =
+                "the grammar has not been compiled: too many others are being compiled; try again later";
+            return Err(Error::new(ErrorKind::OutOfMemory, message));
         };
         let (sender, receiver) = channel();
         let grammar = grammar.clone();
@@ -138,7 +153,8 @@ impl Grammars {
             let init = GrammarInit::Serialized(grammar.top_level());
             let parser = turn.0.factory.create_parser_from_init_default(init);
             // The receiver may have lost its patience.
-            let _ = sender.send(parser.map_err(|error| reason(&error)).and_then(begun));
+            let parser = parser.map_err(|error| unfit(&error, &grammar));
+            let _ = sender.send(parser.and_then(|parser| begun(parser, &turn.0.tokens)));
         };
         let started = thread::Builder::new().name("whin-grammar".into()).stack_size(STACK).spawn(work);
         if let Err(error) = started {
@@ -182,10 +198,27 @@ impl Drop for Turn {
     }
 }
 
-/// The parser at its first token. What nothing fits is found out here, and its lexer is warm.
-fn begun(mut parser: TokenParser) -> Result<TokenParser, String> {
+/// The parser at its first token. What nothing fits, and what is too large to be followed, is found out here, and its
+/// lexer is warm.
+fn begun(mut parser: TokenParser, tokens: &Tokens) -> Result<TokenParser, String> {
     if parser.is_fresh() {
         parser.start_without_prompt();
+    }
+    for beginning in BEGINNINGS {
+        let ids = tokens.spelling(beginning.as_bytes());
+        let mut further = parser.clone();
+        let probe = || {
+            if further.validate_tokens_raw(&ids)? == ids.len() {
+                ids.iter().try_for_each(|&id| further.consume_token(id).map(|_| ()))?;
+                further.compute_mask()?;
+            }
+            Ok(())
+        };
+        panic_utils::catch_unwind(AssertUnwindSafe(probe)).or_else(|error| match further.stop_reason() {
+            // The text is whole.
+            StopReason::NoExtension | StopReason::NoExtensionBias | StopReason::EndOfSentence => Ok(()),
+            _ => Err(reason(&error)),
+        })?;
     }
     let mut first = parser.clone();
     let mask = panic_utils::catch_unwind(AssertUnwindSafe(|| Ok(first.compute_mask())));
@@ -199,6 +232,24 @@ fn begun(mut parser: TokenParser) -> Result<TokenParser, String> {
         Ok(Err(error)) => Err(reason(&error)),
         Err(error) => Err(reason(&error)),
     }
+}
+
+/// Why the compiler refuses a grammar.
+fn unfit(error: &dyn std::fmt::Display, grammar: &Grammar) -> String {
+    let why = reason(error);
+    // It names an option of its own, and no place.
+    if !why.contains("oneOf constraints are not supported") {
+        return why;
+    }
+    let mut places = grammar.exclusive().join(", ");
+    if places.is_empty() {
+        places = "a schema".into();
+    }
+    let places = shortened(places, LONGEST_REASON);
+    format!(
+        "{places}: \"oneOf\" cannot be enforced where more than one of its schemas may fit; give them different types, \
+         or a required property with a different \"const\" in each, or use \"anyOf\""
+    )
 }
 
 /// What the compiler says, without the state of its parser and the like.
@@ -220,12 +271,12 @@ struct Entry {
 }
 
 impl Entry {
-    /// The states of its lexer, which all its matchers share; none once it has failed.
-    fn states(&self) -> Option<usize> {
+    /// The states and bytes of its lexer, which all its matchers share; none once it has failed.
+    fn size(&self) -> Option<(usize, usize)> {
         // A lexer that panicked cannot be asked.
         let stats = || Ok(self.parser.parser.lexer_stats());
         let stats = panic_utils::catch_unwind(AssertUnwindSafe(stats)).ok()?;
-        (!stats.error).then_some(stats.num_states)
+        (!stats.error).then_some((stats.num_states, stats.num_bytes))
     }
 }
 
@@ -234,28 +285,38 @@ impl Kept {
         let place = self.entries.iter().position(|entry| entry.key == key)?;
         let entry = self.entries.remove(place);
         // Lexers grow with what they read. One that is half full may not last another answer.
-        if entry.states().is_none_or(|states| states > MAX_STATES / 2) {
+        if entry.size().is_none_or(|(states, _)| states > MAX_STATES / 2) {
             return None;
         }
         let parser = entry.parser.clone();
         self.entries.push(entry);
+        // The others have grown with the answers since they were compiled.
+        self.trim();
         Some(parser)
     }
 
     fn keep(&mut self, key: &str, parser: TokenParser) {
         self.entries.retain(|entry| entry.key != key);
         self.entries.push(Entry { key: key.to_owned(), parser });
-        let (mut count, mut bytes, mut states) = (0, 0, 0);
-        let mut first = self.entries.len();
-        for entry in self.entries.iter().rev() {
+        self.trim();
+    }
+
+    /// Forgets those that were not used for longest, until the others are within the limits.
+    fn trim(&mut self) {
+        let (mut count, mut bytes, mut memory) = (0, 0, 0);
+        let mut kept = Vec::with_capacity(self.entries.len());
+        for entry in std::mem::take(&mut self.entries).into_iter().rev() {
+            // One that has failed is of no use.
+            let Some((states, size)) = entry.size() else { continue };
             count += 1;
             bytes += entry.key.len();
-            states += entry.states().unwrap_or(0);
-            if count > MAX_KEPT || bytes > MAX_KEPT_BYTES || states > MAX_KEPT_STATES {
+            memory += size.max(states * STATE_BYTES);
+            if count > MAX_KEPT || bytes > MAX_KEPT_BYTES || memory > MAX_KEPT_MEMORY {
                 break;
             }
-            first -= 1;
+            kept.push(entry);
         }
-        self.entries.drain(..first);
+        kept.reverse();
+        self.entries = kept;
     }
 }

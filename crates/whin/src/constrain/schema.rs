@@ -4,12 +4,13 @@
 //! The compiler ignores what it does not know, and a few things that it does know in certain company. What leaves this
 //! module holds only keywords that it enforces, in the company in which it does.
 
-mod endings;
+mod cases;
 mod joined;
 mod keywords;
+mod patterns;
 mod values;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
@@ -48,6 +49,8 @@ pub(crate) struct Prepared {
     pub schema: Value,
     /// What is not enforced: empty unless the caller was lenient.
     pub loosened: Vec<String>,
+    /// Where a `oneOf` stands.
+    pub exclusive: Vec<String>,
 }
 
 /// Checks `schema` and rewrites it for the compiler; `origin` names it in messages.
@@ -67,6 +70,7 @@ pub(crate) fn prepare(schema: &Value, strictness: Strictness, origin: &str) -> R
         known: HashMap::new(),
         schemas: 0,
         problems: Vec::new(),
+        exclusive: Vec::new(),
     };
     let mut prepared = preparer.schema(schema, "#", true);
     // Definitions may point at others, which then stand behind them.
@@ -79,19 +83,12 @@ pub(crate) fn prepare(schema: &Value, strictness: Strictness, origin: &str) -> R
     if preparer.schemas > MAX_SCHEMAS {
         return Err(refuse(format!("it holds more than {MAX_SCHEMAS} schemas")));
     }
-    let (hard, soft): (Vec<_>, Vec<_>) =
-        std::mem::take(&mut preparer.problems).into_iter().partition(|problem| problem.hard);
-    let in_the_way =
-        if strictness == Strictness::Lenient { &hard } else { &[hard.clone(), soft.clone()].concat() };
-    if !in_the_way.is_empty() {
-        return Err(refuse(told(in_the_way)));
-    }
+    let problems = preparer.problems;
+    // What is wrong one by one says more than what is wrong together.
+    let mut soft = overcome(problems, strictness).map_err(&refuse)?;
     let definitions: Vec<Value> = preparer.definitions.into_iter().map(|one| one.prepared).collect();
-    if !endings::can_end(&prepared, &definitions) {
-        return Err(refuse(
-            "no finite value fits it: what it requires contains itself, or nothing fits".into(),
-        ));
-    }
+    let clashes = cases::clashes(&prepared, &definitions).into_iter().map(Problem::from).collect();
+    soft.extend(overcome(clashes, strictness).map_err(&refuse)?);
     if !joined::is_bearable(&prepared, &definitions) {
         return Err(refuse("patterns that must hold together are too many or too long".into()));
     }
@@ -99,7 +96,8 @@ pub(crate) fn prepare(schema: &Value, strictness: Strictness, origin: &str) -> R
         let named = definitions.into_iter().enumerate().map(|(n, schema)| (n.to_string(), schema));
         root.insert("$defs".into(), Value::Object(named.collect()));
     }
-    Ok(Prepared { schema: prepared, loosened: soft.into_iter().map(|problem| problem.text).collect() })
+    let loosened = soft.into_iter().map(|problem| problem.text).collect();
+    Ok(Prepared { schema: prepared, loosened, exclusive: preparer.exclusive })
 }
 
 /// The bytes of a value's text, roughly, if it is not nested too deep for the code that follows.
@@ -127,6 +125,23 @@ struct Problem {
     text: String,
 }
 
+impl From<cases::Clash> for Problem {
+    fn from(clash: cases::Clash) -> Self {
+        match clash {
+            cases::Clash::Soft(text) => Self { hard: false, text },
+            cases::Clash::Hard(text) => Self { hard: true, text },
+        }
+    }
+}
+
+/// The problems that do not stand in the way, if none does; else what to say of those that do.
+fn overcome(problems: Vec<Problem>, strictness: Strictness) -> Result<Vec<Problem>, String> {
+    let passes = |problem: &Problem| strictness == Strictness::Lenient && !problem.hard;
+    let (soft, mut in_the_way): (Vec<_>, Vec<_>) = problems.into_iter().partition(passes);
+    in_the_way.sort_by_key(|problem| !problem.hard);
+    if in_the_way.is_empty() { Ok(soft) } else { Err(told(&in_the_way)) }
+}
+
 fn told(problems: &[Problem]) -> String {
     let mut text: Vec<&str> =
         problems.iter().take(MAX_PROBLEMS).map(|problem| problem.text.as_str()).collect();
@@ -151,6 +166,7 @@ struct Preparer<'a> {
     known: HashMap<String, usize>, // pointer → place in `definitions`
     schemas: usize,
     problems: Vec<Problem>,
+    exclusive: Vec<String>, // places of `oneOf`
 }
 
 impl<'a> Preparer<'a> {
@@ -208,12 +224,18 @@ impl<'a> Preparer<'a> {
                 let mut prepared = Map::new();
                 for (name, schema) in map {
                     let at = format!("{at}/{}", escaped(name));
-                    let fine =
-                        if keyword == "properties" { values::text(name) } else { values::pattern(name) };
-                    if let Err(why) = fine {
-                        self.unsupported(&at, keyword, &format!(" for this name: {why}"));
+                    let fine = match keyword {
+                        "properties" => values::text(name).map(|()| name.clone()),
+                        _ => patterns::translate(name),
+                    };
+                    let schema = self.schema(schema, &at, false);
+                    match fine {
+                        Ok(name) if prepared.contains_key(&name) => {
+                            self.unsupported(&at, keyword, " for two patterns that are the same");
+                        }
+                        Ok(name) => _ = prepared.insert(name, schema),
+                        Err(why) => self.unsupported(&at, keyword, &format!(" for this name: {why}")),
                     }
-                    prepared.insert(name.clone(), self.schema(schema, &at, false));
                 }
                 parts.base.insert(keyword.into(), Value::Object(prepared));
             }
@@ -251,8 +273,21 @@ impl<'a> Preparer<'a> {
         if keyword == "prefixItems" {
             parts.base.insert(keyword.into(), Value::Array(prepared));
         } else {
+            if keyword == "oneOf" {
+                self.exclusive(at);
+            }
             parts.applicators.push((keyword.into(), Value::Array(prepared)));
         }
+    }
+
+    /// The compiler wants alternatives of which it can see that no two fit, and else takes `oneOf` for `anyOf`, or refuses it
+    /// without saying where.
+    fn exclusive(&mut self, at: &str) {
+        if self.strictness == Strictness::Lenient {
+            let text = format!("{at}: counts as \"anyOf\" where more than one of its schemas may fit");
+            self.problems.push(Problem { hard: false, text });
+        }
+        self.exclusive.push(at.to_owned());
     }
 
     /// Keywords whose values hold no schema.
@@ -266,6 +301,10 @@ impl<'a> Preparer<'a> {
             "enum" | "const" => parts.applicators.push((keyword.into(), value.clone())),
             // Checked to be false, which says nothing.
             "uniqueItems" => {}
+            "pattern" => match patterns::translate(value.as_str().unwrap_or_default()) {
+                Ok(pattern) => _ = parts.base.insert(keyword.into(), pattern.into()),
+                Err(why) => self.unsupported(place, keyword, &format!(" as {}: {why}", quoted(value))),
+            },
             "nullable" => parts.nullable = value == &Value::Bool(true),
             "format" => match values::exact_format(value.as_str().unwrap_or_default()) {
                 Some(pattern) => parts.applicators.push(("allOf".into(), json!([{ "pattern": pattern }]))),
@@ -320,6 +359,10 @@ impl<'a> Preparer<'a> {
             self.unsupported(place, "items", " as a list beside \"prefixItems\"");
         }
         // Names beyond those of the schema can repeat, and a repeated name counts once.
+        if let Some(Value::Array(names)) = parts.base.get_mut("required") {
+            let mut seen = HashSet::new();
+            names.retain(|name| seen.insert(name.to_string()));
+        }
         let required = parts.base.get("required").and_then(Value::as_array).map_or(0, Vec::len) as u64;
         let least = parts.base.get("minProperties").and_then(Value::as_u64).unwrap_or(0);
         if least > required + 1 {
@@ -340,7 +383,16 @@ impl<'a> Preparer<'a> {
             self.hard(format!("{place}/additionalProperties: must be false in a strict schema"));
         }
         let names = parts.base.get("properties").and_then(Value::as_object);
+        let required = parts.base.get("required").and_then(Value::as_array);
+        let is_missing = |name: &&str| !names.is_some_and(|names| names.contains_key(*name));
+        let missing = required.into_iter().flatten().filter_map(Value::as_str).find(is_missing);
+        let missing = missing.map(|name| quoted(&json!(name)));
         let names: Vec<Value> = names.into_iter().flat_map(Map::keys).map(|name| json!(name)).collect();
+        if let Some(name) = missing {
+            self.hard(format!(
+                "{place}/required: {name} is not in \"properties\", and a strict schema has no other names"
+            ));
+        }
         parts.base.insert("required".into(), Value::Array(names));
         parts.base.insert("additionalProperties".into(), Value::Bool(false));
     }

@@ -41,6 +41,8 @@ struct Tool {
     /// Its parameters, prepared.
     parameters: Map<String, Value>,
     strictness: Strictness,
+    /// Where they have a `oneOf`.
+    exclusive: Vec<String>,
 }
 
 /// The grammar of an answer that consists of calls of `tools`, which are in OpenAI's shape. `tokenizer` tells which parts of
@@ -84,44 +86,56 @@ pub fn tool_grammar(
     let Form { open, between, close, .. } = form;
     let more = if parallel { format!("({between} call){{0,{}}}", MAX_CALLS - 1) } else { String::new() };
     let text = format!("start: {open} call {more} {close}\ncall: {}\n{}", names.join(" | "), writer.rules);
-    Ok(Grammar::lark(text, writer.schemas, Vec::new()))
+    Ok(Grammar::lark(text, writer.schemas, Vec::new()).with_exclusive(writer.exclusive))
 }
 
-/// The grammar of a call from behind its start marker on, and that marker, for models that call as they like. There is none
-/// where no tool is `strict`, or calls have no start marker. Tools that are not strict may be called with anything.
+/// The grammars of calls from behind each of their start markers on, and these markers, for models that call as they like.
+/// There are none where no tool is `strict`. Tools that are not strict may be called with anything.
+///
+/// Where the syntax is not known, where calls cannot be told before their names are (`Llama3Json`, `Pythonic`, `Harmony`), with more than [`MAX_TOOLS`]
+/// tools, and where something that is not strict cannot be written in the syntax, strict tools are called as others are;
+/// a warning in the log says so.
 ///
 /// # Errors
 /// As [`tool_grammar`], for strict tools.
 pub(crate) fn strict_grammar(
     tokenizer: &Tokenizer,
-    syntax: Syntax,
+    syntax: Option<Syntax>,
     tools: &[Value],
-) -> Result<Option<(Grammar, &'static str)>> {
+) -> Result<Vec<(Grammar, &'static str)>> {
+    let Some(first) = tools.iter().find(|tool| is_strict(tool)) else { return Ok(Vec::new()) };
+    let name = tool_name(first).unwrap_or_default();
+    let Some(syntax) = syntax else {
+        not_enforced(name, "how this checkpoint writes calls is not known");
+        return Ok(Vec::new());
+    };
     // Behind a header, or without a marker, a call is not known before its name is.
     let unmarked = matches!(syntax, Syntax::Llama3Json | Syntax::Pythonic | Syntax::Harmony);
-    let Some(marker) = syntax.starts().first().copied().filter(|_| !unmarked) else { return Ok(None) };
-    if !tools.iter().any(is_strict) || tools.len() > MAX_TOOLS {
-        return Ok(None);
+    if unmarked || syntax.starts().is_empty() {
+        not_enforced(name, "calls in the syntax of this checkpoint cannot be told before their names");
+        return Ok(Vec::new());
     }
-    let mut writer = Writer { skipped: Some(marker), ..Writer::new(tokenizer, syntax) };
-    let form = writer.form();
-    let mut bodies = Vec::new();
-    for (index, tool) in tools.iter().enumerate() {
-        let strict = is_strict(tool);
-        let read = match (Tool::read(tool), &form.arguments) {
-            (Err(_), Arguments::Json { .. }) if !strict => Tool::anything(tool),
-            (read, _) => read,
-        };
-        match read.and_then(|tool| writer.call(index, &tool, &form)) {
-            Ok(body) => bodies.push(body),
-            Err(error) if strict => return Err(error),
-            // Nothing can be said of this one, so nothing of any.
-            Err(_) => return Ok(None),
+    if tools.len() > MAX_TOOLS {
+        not_enforced(name, "there are more tools than calls can be enforced of");
+        return Ok(Vec::new());
+    }
+    let mut grammars = Vec::new();
+    for (place, marker) in syntax.starts().iter().enumerate() {
+        let writer = Writer { skipped: Some(marker), ..Writer::new(tokenizer, syntax) };
+        match writer.strict(tools, place == 0)? {
+            Ok(grammar) => grammars.push((grammar, *marker)),
+            Err(why) => {
+                not_enforced(name, &why);
+                return Ok(Vec::new());
+            }
         }
     }
-    let text =
-        format!("start: {} call {}\ncall: {}\n{}", form.open, form.close, bodies.join(" | "), writer.rules);
-    Ok(Some((Grammar::lark(text, writer.schemas, Vec::new()), marker)))
+    Ok(grammars)
+}
+
+/// Says in the log that `strict` means nothing for this tool.
+fn not_enforced(tool: &str, why: &str) {
+    tracing::warn!("the tool {tool:?} is strict, but its calls are not enforced: {why}");
 }
 
 fn is_strict(tool: &Value) -> bool {
@@ -168,9 +182,10 @@ impl Tool {
         if declared.contains_key("properties") && !says_more.iter().any(|key| declared.contains_key(*key)) {
             declared.insert("additionalProperties".into(), Value::Bool(false));
         }
-        let prepared = prepare(&Value::Object(declared), strictness, &origin)?.schema;
-        let Value::Object(parameters) = prepared else { return Err(refuse()) };
-        Ok(Self { name: name.to_owned(), parameters, strictness })
+        let prepared = prepare(&Value::Object(declared), strictness, &origin)?;
+        let Value::Object(parameters) = prepared.schema else { return Err(refuse()) };
+        let exclusive = prepared.exclusive.iter().map(|place| format!("{place} of {origin}")).collect();
+        Ok(Self { name: name.to_owned(), parameters, strictness, exclusive })
     }
 }
 
@@ -227,13 +242,22 @@ struct Writer<'a> {
     syntax: Syntax,
     rules: String,
     schemas: Vec<(String, Value)>,
+    /// Where they have a `oneOf`.
+    exclusive: Vec<String>,
     /// A tag that has come before.
     skipped: Option<&'static str>,
 }
 
 impl<'a> Writer<'a> {
     fn new(tokenizer: &'a Tokenizer, syntax: Syntax) -> Self {
-        Self { tokenizer, syntax, rules: String::new(), schemas: Vec::new(), skipped: None }
+        Self {
+            tokenizer,
+            syntax,
+            rules: String::new(),
+            schemas: Vec::new(),
+            exclusive: Vec::new(),
+            skipped: None,
+        }
     }
 
     /// A tag: a token of its own where the tokenizer has one that is special, else text.
@@ -245,6 +269,39 @@ impl<'a> Writer<'a> {
             Some(id) => format!("<[{id}]>"),
             None => literal(text),
         }
+    }
+
+    /// The grammar of a call behind the marker that is skipped, which may be the one around all calls (`outer`) or that of
+    /// one call; or why there is none, on account of a tool that is not strict.
+    fn strict(mut self, tools: &[Value], outer: bool) -> Result<Result<Grammar, String>> {
+        let mut form = self.form();
+        if !outer {
+            // Its calls end one by one, and what follows them is free again.
+            form = Form { open: String::new(), close: String::new(), ..form };
+        }
+        let mut bodies = Vec::new();
+        for (index, tool) in tools.iter().enumerate() {
+            let strict = is_strict(tool);
+            let read = match (Tool::read(tool), &form.arguments) {
+                (Err(_), Arguments::Json { .. }) if !strict => Tool::anything(tool),
+                (read, _) => read,
+            };
+            match read.and_then(|tool| self.call(index, &tool, &form)) {
+                Ok(body) => bodies.push(body),
+                Err(error) if strict => return Err(error),
+                // Nothing can be said of this one, so nothing of any.
+                Err(error) => return Ok(Err(error.to_string())),
+            }
+        }
+        // Calls in a list have no markers of their own.
+        let listed = matches!(
+            self.syntax,
+            Syntax::Mistral { named: false } | Syntax::Granite | Syntax::Nemotron | Syntax::Command
+        );
+        let Form { open, between, close, .. } = form;
+        let more = if listed { format!("({between} call){{0,{}}}", MAX_CALLS - 1) } else { String::new() };
+        let text = format!("start: {open} call {more} {close}\ncall: {}\n{}", bodies.join(" | "), self.rules);
+        Ok(Ok(Grammar::lark(text, self.schemas, Vec::new()).with_exclusive(self.exclusive)))
     }
 
     fn form(&self) -> Form {
@@ -333,6 +390,11 @@ impl<'a> Writer<'a> {
             _ => ("<tool_call>", "</tool_call>", bare::Tags::Qwen3Coder),
         };
         let (open, close) = (self.tag(open), self.tag(close));
+        if self.skipped == Some("<function=") {
+            let before = |tool: &str| literal(&format!("{tool}>\n"));
+            let after = format!("{} ({} {close})?", literal("</function>"), literal("\n"));
+            return Form { arguments: Arguments::Bare(tags), ..Form::each("", before, &after) };
+        }
         let before = move |tool: &str| match tags {
             bare::Tags::Glm4 => format!("{open} {}", literal(&format!("{tool}\n"))),
             bare::Tags::Qwen3Coder => format!("{open} {}", literal(&format!("\n<function={tool}>\n"))),
@@ -371,6 +433,7 @@ impl<'a> Writer<'a> {
 
     /// One call of a tool.
     fn call(&mut self, index: usize, tool: &Tool, form: &Form) -> Result<String> {
+        self.exclusive.extend(tool.exclusive.iter().cloned());
         let name = match form.arguments {
             Arguments::Json { quoted: true } => {
                 let quoted = Value::from(tool.name.as_str()).to_string();

@@ -2,7 +2,7 @@
 
 use super::tokens::Tokens;
 
-/// Bytes of the reasoning's end that are kept: a tag may have begun in them.
+/// Bytes of the reasoning's end, or of what comes before a call, that are kept: a tag may have begun in them.
 const LONGEST_TAG: usize = 64;
 
 /// Tokens that have to do with the tags around the reasoning.
@@ -83,6 +83,7 @@ impl Watch {
 
     /// The tokens that would end reasoning whose end is `tail`, with the text that they would bring behind that.
     pub fn straddling<'a>(&'a self, tail: &'a [u8]) -> impl Iterator<Item = (u32, String)> + 'a {
+        let tail = &tail[tail.len().saturating_sub(self.close.len().saturating_sub(1))..];
         self.suspects.iter().filter_map(move |(id, bytes)| {
             let all = [tail, bytes].concat();
             let place = all.windows(self.close.len()).position(|window| window == self.close)?;
@@ -92,10 +93,9 @@ impl Watch {
     }
 
     /// The end of the reasoning once `bytes` have come.
-    pub fn longer_tail(&self, mut tail: Vec<u8>, bytes: &[u8]) -> Vec<u8> {
+    pub fn longer_tail(mut tail: Vec<u8>, bytes: &[u8]) -> Vec<u8> {
         tail.extend_from_slice(bytes);
-        let kept = self.close.len().saturating_sub(1).min(LONGEST_TAG);
-        tail.drain(..tail.len().saturating_sub(kept));
+        tail.drain(..tail.len().saturating_sub(LONGEST_TAG));
         tail
     }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::chat::{Answer, Conventions, ReasoningTags, Syntax};
-use crate::constrain::{Format, Grammar, final_channel};
+use crate::constrain::{Format, Grammar, final_channel, strict_grammar};
 
 struct World {
     tokenizer: Tokenizer,
@@ -183,4 +183,90 @@ fn an_end_within_the_reasoning_only_ends_that() {
         enforcer.accept(id).unwrap();
     }
     assert_eq!(enforcer.accept(world.eos).unwrap(), world.eos);
+}
+
+/// Writes `text` in calls of a strict tool, and gives what is left of it where it is not allowed.
+fn written(world: &World, text: &str) -> Option<String> {
+    let tools = [json!({ "type": "function", "function": { "name": "f", "strict": true, "parameters": {
+        "type": "object", "properties": { "a": { "type": "string", "enum": ["Oslo", "Lima"] } } } } })];
+    let grammars = strict_grammar(&world.tokenizer, world.conventions.syntax, &tools).unwrap();
+    let calls = grammars
+        .iter()
+        .map(|(grammar, marker)| (world.grammars.compile(grammar).unwrap(), *marker))
+        .collect();
+    let router = Router::new(&world.conventions, Phase::Content, true).with_tools(&tools);
+    let stream = TextStream::new(&world.tokenizer, true).showing(&world.shown);
+    let mut enforcer =
+        Enforcer::in_calls(&world.grammars, calls, (&world.tokenizer, stream), router).unwrap();
+    let ids = world.ids(&[text]);
+    for (place, &id) in ids.iter().enumerate() {
+        if enforcer.mask().unwrap()[id as usize / 32] >> (id % 32) & 1 == 0 {
+            return Some(world.tokenizer.decode(&ids[place..], false));
+        }
+        enforcer.accept(id).unwrap();
+    }
+    None
+}
+
+/// `Oslo` is a city that the tool knows, `Rome` is not.
+fn check_calls(syntax: Syntax, texts: &[&str]) {
+    let world = World::new(Conventions { reasoning: None, syntax: Some(syntax) });
+    for text in texts {
+        assert_eq!(written(&world, text), None, "{text}");
+        let wrong = text.replace("Lima", "Rome");
+        assert!(written(&world, &wrong).is_some_and(|rest| rest.contains("ome")), "{wrong}");
+    }
+}
+
+#[test]
+fn calls_are_enforced_behind_each_marker_that_they_may_begin_with() {
+    check_calls(
+        Syntax::Qwen3Coder,
+        &[
+            "Hi <tool_call>\n<function=f>\n<parameter=a>\nLima\n</parameter>\n</function>\n</tool_call>",
+            "Hi <function=f>\n<parameter=a>\nLima\n</parameter>\n</function>\nand on",
+            "<function=f>\n<parameter=a>\nOslo\n</parameter>\n</function>\n<function=f>\n<parameter=a>\nLima\n</parameter>\n</function>",
+        ],
+    );
+    let call = |city: &str| {
+        format!(
+            "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{{\"a\": \"{city}\"}}<|tool_call_end|>"
+        )
+    };
+    let (oslo, lima) = (call("Oslo"), call("Lima"));
+    check_calls(
+        Syntax::KimiK2,
+        &[
+            &format!("Hi <|tool_calls_section_begin|>{lima}<|tool_calls_section_end|> and on"),
+            &format!("<|tool_calls_section_begin|>{oslo}{lima}<|tool_calls_section_end|>"),
+            &format!("Hi {lima}"),
+        ],
+    );
+    let call =
+        |city: &str| format!("<｜tool▁call▁begin｜>f<｜tool▁sep｜>{{\"a\": \"{city}\"}}<｜tool▁call▁end｜>");
+    let (oslo, lima) = (call("Oslo"), call("Lima"));
+    check_calls(
+        Syntax::DeepSeekV31,
+        &[
+            &format!("Hi <｜tool▁calls▁begin｜>{lima}<｜tool▁calls▁end｜>"),
+            &format!("<｜tool▁calls▁begin｜>{oslo}{lima}<｜tool▁calls▁end｜>"),
+            &format!("Hi {lima}"),
+        ],
+    );
+    let call = |city: &str| format!("{{\"name\": \"f\", \"arguments\": {{\"a\": \"{city}\"}}}}");
+    let list = format!("<|tool_call|>[{}, {}]", call("Oslo"), call("Lima"));
+    check_calls(Syntax::Granite, &[&list]);
+}
+
+#[test]
+fn calls_without_markers_are_not_enforced() {
+    let world = World::new(Conventions { reasoning: None, syntax: Some(Syntax::Pythonic) });
+    let tools = [json!({ "type": "function", "function": { "name": "f", "strict": true } })];
+    for syntax in [None, Some(Syntax::Pythonic), Some(Syntax::Harmony), Some(Syntax::Llama3Json)] {
+        assert!(strict_grammar(&world.tokenizer, syntax, &tools).unwrap().is_empty());
+    }
+    let odd = json!({ "type": "function", "function": { "name": "an odd name" } });
+    let tools = [tools[0].clone(), odd];
+    assert!(strict_grammar(&world.tokenizer, Some(Syntax::KimiK2), &tools).unwrap().is_empty());
+    assert_eq!(strict_grammar(&world.tokenizer, Some(Syntax::Hermes), &tools).unwrap().len(), 1);
 }

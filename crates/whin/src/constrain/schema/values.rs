@@ -1,5 +1,6 @@
 //! The values of single keywords: which of them are enforced to the letter.
 
+use regex_syntax::hir::{Hir, HirKind};
 use serde_json::{Map, Number, Value, json};
 
 use super::quoted;
@@ -21,8 +22,14 @@ const MAX_DIGITS: usize = 15;
 /// Digits after the point.
 const MAX_PLACES: i64 = 12;
 
-/// The largest count for lengths, items and properties.
+/// The largest count for items and properties.
 const LARGEST_COUNT: u64 = 1_000_000;
+
+/// The largest length of a text: the compiler keeps some states for each character.
+const LARGEST_LENGTH: u64 = 16_384;
+
+/// Characters of a pattern, with its repetitions written out: the compiler keeps a state or more for each.
+const LARGEST_PATTERN: u64 = 16_000;
 
 /// The remainders that are kept apart for `multipleOf`.
 const LARGEST_FACTOR: f64 = 1000.0;
@@ -57,8 +64,9 @@ pub(super) fn check(keyword: &str, value: &Value) -> Result<(), Flaw> {
         "enum" | "const" => return constant(value).map_err(because),
         "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" => {
             let Some(count) = value.as_u64() else { return wrong("a whole number, 0 or more") };
-            if count > LARGEST_COUNT {
-                return Err(because(format!("{count} is more than {LARGEST_COUNT}")));
+            let most = if keyword.ends_with("Length") { LARGEST_LENGTH } else { LARGEST_COUNT };
+            if count > most {
+                return Err(because(format!("{count} is more than {most}")));
             }
         }
         "exclusiveMinimum" | "exclusiveMaximum" if value.is_boolean() => {}
@@ -67,17 +75,12 @@ pub(super) fn check(keyword: &str, value: &Value) -> Result<(), Flaw> {
             let fine = if keyword == "multipleOf" { factor(number) } else { exact(number) };
             return fine.map_err(because);
         }
-        "pattern" | "format" => {
+        "pattern" if !value.is_string() => return wrong("a text"),
+        "format" => {
             let Some(text) = value.as_str() else { return wrong("a text") };
-            let known = FORMATS.contains(&text) || exact_format(text).is_some();
-            let fine = if keyword == "pattern" {
-                pattern(text)
-            } else if known {
-                Ok(())
-            } else {
-                Err("unknown".into())
-            };
-            return fine.map_err(|why| Flaw::Unsupported(format!(" as {}: {why}", quoted(value))));
+            if !FORMATS.contains(&text) && exact_format(text).is_none() {
+                return Err(Flaw::Unsupported(format!(" as {}: unknown", quoted(value))));
+            }
         }
         "uniqueItems" | "nullable" if !value.is_boolean() => return wrong("true or false"),
         "uniqueItems" if value == &Value::Bool(true) => return Err(Flaw::Unsupported(String::new())),
@@ -167,8 +170,10 @@ fn factor(number: &Number) -> Result<(), String> {
 
 /// Whether `pattern` is a regular expression without what needs backtracking.
 pub(in crate::constrain) fn pattern(pattern: &str) -> Result<(), String> {
-    // As JavaScript, whose classes are those of ASCII.
     match regex_syntax::Parser::new().parse(pattern) {
+        Ok(parsed) if size(&parsed) > LARGEST_PATTERN => {
+            Err(format!("its repetitions, written out, have more than {LARGEST_PATTERN} characters"))
+        }
         Ok(_) => Ok(()),
         Err(error) => {
             let why = match &error {
@@ -177,6 +182,23 @@ pub(in crate::constrain) fn pattern(pattern: &str) -> Result<(), String> {
                 _ => error.to_string(),
             };
             Err(why)
+        }
+    }
+}
+
+/// Characters of a pattern with its repetitions written out. The parser bounds how deep they are nested.
+fn size(pattern: &Hir) -> u64 {
+    match pattern.kind() {
+        HirKind::Empty | HirKind::Look(_) => 0,
+        HirKind::Literal(literal) => literal.0.len() as u64,
+        HirKind::Class(_) => 1,
+        HirKind::Repetition(repetition) => {
+            let times = repetition.max.unwrap_or(repetition.min.max(1));
+            size(&repetition.sub).saturating_mul(times.into())
+        }
+        HirKind::Capture(capture) => size(&capture.sub),
+        HirKind::Concat(all) | HirKind::Alternation(all) => {
+            all.iter().fold(0, |sum: u64, one| sum.saturating_add(size(one)))
         }
     }
 }
