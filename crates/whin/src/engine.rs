@@ -20,7 +20,7 @@ use crate::request::{Canceller, Event, Generation, Prompt, Request, Score, valid
 use crate::sample::Sampler;
 use crate::sequence::{Generate, Goal, Job};
 use crate::stop::StopStrings;
-use crate::text_out::TextOut;
+use crate::text_out::{Calls, TextOut};
 use crate::tokenizer::TextStream;
 use crate::{Error, ErrorKind, Result};
 
@@ -251,7 +251,8 @@ impl Engine {
         if let Prompt::Chat(chat) = &request.prompt {
             let format = self.checkpoint.chat_format()?;
             let router = format.router(chat, start, request.format.is_none());
-            return Ok(Some(plain(format.shown())?.routed(router, !chat.parallel_tool_calls)));
+            let calls = Calls { alone: chat.tool_choice.is_enforced(), one: !chat.parallel_tool_calls };
+            return Ok(Some(plain(format.shown())?.routed(router, calls)));
         }
         let wants_text = request.detokenize || !request.stop.is_empty();
         if wants_text { plain(&[]).map(Some) } else { Ok(None) }

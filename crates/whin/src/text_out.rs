@@ -13,11 +13,19 @@ pub(crate) struct TextOut {
     messages: Option<Messages>,
 }
 
+/// What is asked of the calls in an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Calls {
+    /// The answer consists of them, so that what is cut off is one.
+    pub alone: bool,
+    /// The answer ends after the first.
+    pub one: bool,
+}
+
 /// What an answer to messages needs besides.
 struct Messages {
     router: Router,
-    /// Whether the answer ends after its first tool call.
-    one_call: bool,
+    calls: Calls,
     /// Everything that the model wrote.
     raw: String,
     /// Where in it the content begins that is being written.
@@ -55,9 +63,9 @@ impl TextOut {
         Self { stream, stops, names, messages: None }
     }
 
-    /// The text of an answer to messages; `one_call` ends it after its first tool call.
-    pub fn routed(self, router: Router, one_call: bool) -> Self {
-        let messages = Messages { router, one_call, raw: String::new(), content_from: 0, n_reasoning: 0 };
+    /// The text of an answer to messages.
+    pub fn routed(self, router: Router, calls: Calls) -> Self {
+        let messages = Messages { router, calls, raw: String::new(), content_from: 0, n_reasoning: 0 };
         Self { messages: Some(messages), ..self }
     }
 
@@ -76,7 +84,8 @@ impl TextOut {
         let mut deltas = messages.push(&text);
         match next {
             Next::More => {}
-            Next::End | Next::Cut => deltas.extend(messages.router.finish()),
+            Next::End => deltas.extend(messages.router.finish()),
+            Next::Cut => deltas.extend(messages.finish_cut()),
         }
         let piece = self.cut_deltas(deltas, is_last);
         if let (Some(stop), Some(messages)) = (&piece.stop, &mut self.messages) {
@@ -121,7 +130,7 @@ impl TextOut {
     }
 
     fn wants_one_call(&self) -> bool {
-        self.messages.as_ref().is_some_and(|messages| messages.one_call)
+        self.messages.as_ref().is_some_and(|messages| messages.calls.one)
     }
 
     /// What the model has written in answer to messages, and how many tokens of it are reasoning.
@@ -146,6 +155,15 @@ impl Messages {
             self.content_from = self.raw.len();
         } else if before != Phase::Content || deltas.iter().any(|delta| !matches!(delta, Delta::Content(_))) {
             self.content_from = self.raw.len() - self.router.since_phase().len();
+        }
+        deltas
+    }
+
+    /// What was held back of an answer that is cut off.
+    fn finish_cut(&mut self) -> Vec<Delta> {
+        let mut deltas = self.router.finish_cut();
+        if self.calls.alone {
+            deltas.retain(|delta| !matches!(delta, Delta::Content(_)));
         }
         deltas
     }

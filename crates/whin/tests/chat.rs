@@ -174,6 +174,21 @@ fn a_required_call_comes_after_the_thoughts() {
 }
 
 #[test]
+fn a_call_that_is_cut_off_is_neither_call_nor_content() {
+    let mut request = request(with_tools([user("What is the weather in Paris?")]));
+    let whole = complete(&request);
+    for tokens in 1..whole.n_generated() - 1 {
+        request.max_new_tokens = Some(tokens);
+        let completion = complete(&request);
+        assert_eq!(completion.finish_reason, FinishReason::Length);
+        let answer = completion.answer.unwrap();
+        assert_eq!(answer.content, None, "after {tokens} tokens");
+        let text = completion.generated_text.unwrap();
+        assert_eq!(answer.tool_calls.len(), usize::from(text.trim_end().ends_with("}}")), "{text}");
+    }
+}
+
+#[test]
 fn one_call_is_enough_where_more_are_not_wanted() {
     let mut chat = with_tools([user("What is the weather in Paris?")]);
     chat.parallel_tool_calls = false;
