@@ -40,8 +40,7 @@ impl<'a> StandIns<'a> {
         let mut taken: BTreeSet<char> = BTreeSet::new();
         for text in texts {
             taken.extend(text.chars().filter(|c| is_private(*c)));
-            taken
-                .extend(text.match_indices('\\').filter_map(|(at, _)| escaped(&text[at..])).map(|(c, _)| c));
+            taken.extend(text.match_indices('\\').filter_map(|(at, _)| escaped(&text[at..])).map(|(c, _)| c));
         }
         // There are more of them than a text of 500 kilobytes can hold, and one that holds all leaves nothing to be rendered.
         let free =
