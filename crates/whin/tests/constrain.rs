@@ -199,7 +199,7 @@ fn what_cannot_be_enforced_is_refused_by_name_and_place() {
         (json!({ "enum": ["\u{1}"] }), "U+0001"),
         (json!({ "properties": { "\u{7f}": {} } }), "U+007F"),
         (json!({ "minProperties": 3, "required": ["a"] }), "minProperties"),
-        (json!({ "maxLength": 10_000_000 }), "more than 8000"),
+        (json!({ "maxLength": 10_000_000 }), "more than 16384"),
         (json!({ "prefixItems": [], "items": [{}] }), "beside \"prefixItems\""),
     ];
     for (schema, part) in table {
