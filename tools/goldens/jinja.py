@@ -334,6 +334,36 @@ LONGER = [
     "{% for m in msgs %}\n{% if m.role == 'user' %}\nU: {{ m.content }}\n{% elif m.role == 'assistant' %}\nA: {{ m.content }}\n{% endif %}\n{% endfor %}\n",
 ]
 
+# Without blanks, markup, and what is used less often.
+CLOSE = r"""
+{{ '[' ~ s+']' }}|{{ 'a'~'b'+'c' }}|{{ 'a' ~'b'+ 'c' }}|{{ '[' ~ s|upper+']' }}|{{ '[' ~ (s)+']' }}|{{ i+1~'x' }}
+{{ i in[7,'user'] }}|{{ i not in[7] }}|{{ 'x'in'xyz' }}|{{ (i)in(nums) }}|{{ 1 if(i)==7 else(i)+1 }}|{{ 'a'if i==5 else('b')+'c' }}
+{% if(i)==7 %}y{% endif %}{% if no %}{% elif(i)==7 %}y{% endif %}{% if t and(i)==7 %}y{% endif %}{% if no or(i)==7 %}y{% endif %}{% if not(i)==5 %}y{% endif %}
+{% if(i)+1==8 %}y{% endif %}{% for x in(nums)+(nums) %}{{x}}{% endfor %}{% for x in nums if(x)==3 %}{{x}}{% endfor %}
+{{ html|e }}|{{ html|e|e }}|{{ html|e + '<' }}|{{ '<' + html|e }}|{{ html|e ~ '<' }}|{{ html|safe + '<' }}|{{ '<' + '<'|safe }}
+{{ html|forceescape }}|{{ html|e|forceescape }}|{{ [html|e, '<']|join('<') }}|{{ (html|e).upper() + '<' }}|{{ (html|e)|upper + '<' }}|{{ (html|e)|trim + '<' }}
+{{ ('<'|e).strip() + '<' }}|{{ ('<,'|e).split(',')[0] + '<' }}|{{ ('<'|e)|string + '<' }}|{{ '<'|e + '<' + '>' + '>'|e }}|{{ ('<'|e)[:2] + '<' }}|{{ '<'|e * 2 + '<' }}|{{ ('<'|e ~ '') + '<' }}
+{{ '<'|escape + 1|string }}|{{ '<'|e == '&lt;' }}|{{ ('a'|safe).replace('a', '<') }}|{{ '<'|safe|tojson }}|{{ ['<'|safe]|string }}
+{{ empty|d('x', boolean=true) }}|{{ empty|default('x', true) }}|{{ missing|d }}|{{ missing|d('y', boolean=false) }}|{{ n|default(default_value='z', boolean=true) }}
+{{ dict([('a', 1), ('b', 2)]) }}|{{ dict(d.items())|length }}|{{ dict(d, z=1).z }}|{{ dict({'a': 1}.items(), b=2) }}|{{ dict([1]) }}|{{ dict(1) }}
+{{ words|unique(true)|list }}|{{ words|sort(true)|list }}|{{ words|sort(case_sensitive=true) }}|{{ words|sort(true, true) }}|{{ words|max(true) }}|{{ objs|sort(attribute='v')|map(attribute='v')|list }}
+{{ s, i }}|{{ 1, }}|{{ (1, 2), 3 }}
+{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.current }}{{ c.next() }}{% set _ = c.reset() %}{{ c.next() }}
+{% set j = joiner(', ') %}{% for x in nums %}{{ j() }}{{ x }}{% endfor %}{{ joiner()() }}
+{% block a %}x{{ i }}{% endblock %}|{%- block b scoped %} y {% endblock b -%} |
+{{ 'ßA'.casefold() }}|{{ 'Abc Def'.istitle() }}|{{ 'abc'.istitle() }}|{{ 'abc'.isidentifier() }}|{{ '1a'.isidentifier() }}|{{ 'a\tb'.expandtabs(4) }}|{{ 'a\tb\n\tc'.expandtabs() }}|{{ 'abc'.isprintable() }}|{{ 'a\nb'.isprintable() }}
+{{ strftime_now('%Q') }}|{{ strftime_now('%Y %% %N') }}|{{ strftime_now('%d %b %Y') }}|{{ strftime_now('%-d.%-m.') }}|{{ strftime_now('%') }}
+{{ n|list }}|{{ n|join }}|{{ missing|list }}|{{ missing|join }}|{{ i|list }}
+{% for x in %}{% endfor %}
+{% for in nums %}{% endfor %}
+{{ '-170141183460469231731687303715884105728'|int }}|{{ 1e308|round(-400) }}|{{ 'x'|nothing }}|{% if no %}{{ 'x'|nothing }}{% endif %}
+{{ missing[0] }}|{{ n[0] }}|{{ s[0] }}{{ s[-1] }}{{ uni[1] }}|{{ uni[1:3] }}|{{ missing[1:] }}|{{ 'abc'[1] }}|{{ l[0:1][0] }}|{{ d['a'][0] }}|{{ (s)[1:][0] }}
+{% set ns = namespace(a=1) %}{% set ns.a = ns.a + 1, 2 %}{{ ns.a }}{% set ns.a = (3, 4) %}{{ ns.a }}
+{% set ns = namespace(a=1) %}{% macro m(x) %}{{ x.a }}{% endmacro %}{% set ns.a = [1, {'k': 2}] if t else n %}{{ m(ns) }}{% set ns.b = 1, 2 %}{{ ns.b }}
+{{ '{} {}'.format('a', 1) }}|{{ '%s-%s'|format('a', 1) }}|{{ 'xxabcxx'.strip('x') }}|{{ ' a  b '.split() }}|{{ ' a  b '.rsplit(None, 1) }}|{{ lines.splitlines() }}
+""".strip().split("\n")
+JOINED = ["{{ 'a\\\nb' }}", "{{ \"a\\\\\\\nb\" }}\nx"]
+
 
 class FixedClock(datetime):
     @classmethod
@@ -357,10 +387,10 @@ def entry(template: str, variables: dict) -> dict:
 def main():
     chat_template_utils.datetime = FixedClock
     variables = json.loads(VARIABLES)
-    snippets = [s for table in (PRINTING, JSON, OPERATORS, ACCESS, STRINGS, FILTERS, TESTS, STATEMENTS, LONGER) for s in table]
+    snippets = [s for table in (PRINTING, JSON, OPERATORS, ACCESS, STRINGS, FILTERS, TESTS, STATEMENTS, LONGER, CLOSE, JOINED) for s in table]
     # Tables hold several expressions a line, so that one failure would hide its neighbours: each stands alone too.
     single = []
-    for line in PRINTING + OPERATORS + ACCESS + STRINGS + FILTERS + TESTS:
+    for line in PRINTING + OPERATORS + ACCESS + STRINGS + FILTERS + TESTS + CLOSE:
         if "{%" not in line:
             single += ["{{" + part.split("}}")[0].rstrip() + " }}" for part in line.split("{{")[1:]] if line.count("{{") > 1 and "}}}" not in line else []
     table = [entry(s.replace("\\\\", "\\"), variables) for s in dict.fromkeys(snippets + single)]

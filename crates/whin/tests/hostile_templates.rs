@@ -271,6 +271,95 @@ fn fields_and_filters() -> Vec<Attack> {
     ]
 }
 
+/// A text of ten million bytes, and what is done to it a million times.
+fn long(step: &str) -> String {
+    format!(
+        "{{% set s = 'x' * 10000000 %}}{{% set t = 'x' * 10000000 %}}{{% set e = 'é' * 5000000 %}}{}",
+        loops(2, step)
+    )
+}
+
+/// Work on long texts that is not to be had for nothing.
+fn long_texts() -> Vec<Attack> {
+    vec![
+        (
+            "a long text in many fields",
+            "{% set f = '{0}' * 1000000 %}{{ f.format('x' * 100000) }}".to_owned(),
+        ),
+        (
+            "a long text in some fields",
+            "{% set f = '{0}' * 100000 %}{{ f.format('x' * 10000) | length }}".to_owned(),
+        ),
+        (
+            "a long text by a name",
+            "{% set f = '{a}' * 100000 %}{{ f.format(a='x' * 10000) | length }}".to_owned(),
+        ),
+        (
+            "a long text in many fields of a filter",
+            "{% set f = '%s' * 100000 %}{{ f | format(*(['x' * 10000] * 100000)) }}".to_owned(),
+        ),
+        (
+            "a long text by a name of a filter",
+            "{% set f = '%(a)s' * 100000 %}{{ f | format(a='x' * 10000) }}".to_owned(),
+        ),
+        ("many wide fields", "{% set f = '{0:9999}' * 100000 %}{{ f.format(1) | length }}".to_owned()),
+        ("many lines", "{{ ('\\n' * 16000000).splitlines() | length }}".to_owned()),
+        ("many lines indented", "{{ ('\\n' * 16000000) | indent | length }}".to_owned()),
+        ("many words", "{{ ('a ' * 8000000).split() | length }}".to_owned()),
+        ("many words from the right", "{{ ('a ' * 8000000).rsplit() | length }}".to_owned()),
+        ("many times", "{{ strftime_now('%c' * 8000000) }}".to_owned()),
+        ("a long time often", loops(2, "{{ strftime_now('%c' * 500) }}")),
+        ("long texts equal", long("{% if s == t %}{% endif %}")),
+        ("long texts tested", long("{% if s is eq t %}{% endif %}")),
+        ("long texts ordered", long("{% if s < t %}{% endif %}")),
+        ("long texts in lists", long("{% if [s] == [t] %}{% endif %}")),
+        ("a long text in a list", long("{% if s in [t] %}{% endif %}")),
+        ("a long text as a key", long("{% if s in messages[0] %}{% endif %}")),
+        ("a long text got", long("{% set q = messages[0].get(s) %}")),
+        ("a long text as a subscript", long("{% set q = messages[0][s] %}")),
+        ("a long text in a dictionary", long("{% set q = {s: 1} %}")),
+        ("a long text of a dictionary", long("{% set q = dict([(s, 1)]) %}")),
+        ("long texts sorted", long("{% set q = [s, t] * 1000 | sort %}")),
+        ("long texts unified", long("{% set q = ([s, t] * 1000) | unique | list %}")),
+        ("the longest text", long("{% set q = ([s, t] * 1000) | max %}")),
+        ("long texts grouped", long("{% set q = ([[s], [t]] * 1000) | groupby('0') %}")),
+        ("long texts counted", long("{% set q = ([s] * 1000).count(t) %}")),
+        ("many beginnings", long("{% set q = s.startswith((t,) * 100000) %}")),
+        ("the last of many characters", long("{% set q = e[4999999] %}")),
+        ("the last of many characters by a name", long("{% set k = -1 %}{% set q = e[k] %}")),
+        ("a slice of many characters", long("{% set q = e[4000000:4000001] %}")),
+        (
+            "many characters to strip",
+            "{% set t = 'b' * 8000000 ~ 'a' %}{{ ('a' * 8000000).strip(t) | length }}".to_owned()
+                + &loops(3, "{{ 'a'.strip('b' * 100000) }}"),
+        ),
+        ("many characters to trim", loops(2, "{{ ('a' * 1000000) | trim('b' * 1000000 ~ 'a') }}")),
+        ("an escaped text in a list", long("{% set q = ['\\x01' * 4000000] | string %}")),
+        ("long texts in upper case", loops(2, "{% set q = ('ΐ' * 8000000).upper() %}")),
+        (
+            "namespaces in themselves",
+            loops(
+                2,
+                "{% set x %}{{ 'x' * 50000 }}{% endset %}{% set q = namespace() %}{% set q.a = [q, x] %}",
+            ),
+        ),
+        (
+            "loops in themselves",
+            loops(
+                2,
+                "{% set t = 'x' * 50000 %}{% for y in [t] %}{% if loop.changed(loop) %}{% endif %}{% endfor %}",
+            ),
+        ),
+        (
+            "macros in namespaces",
+            loops(
+                2,
+                "{% set q = namespace(t='x' * 50000) %}{% macro m() %}{{ q.t }}{% endmacro %}{% set q.m = m %}",
+            ),
+        ),
+    ]
+}
+
 /// Templates that are hard to read.
 fn sources() -> Vec<Attack> {
     vec![
@@ -344,7 +433,8 @@ fn tricks() -> Vec<Attack> {
 fn every_attack_ends_soon_and_small() {
     let mut wrong = Vec::new();
     let verbose = std::env::var_os("WHIN_SHOW_ATTACKS").is_some();
-    let attacks = [growing_values, compared_values, calls_and_ranges, fields_and_filters, sources, tricks];
+    let attacks =
+        [growing_values, compared_values, calls_and_ranges, fields_and_filters, long_texts, sources, tricks];
     for (name, template) in attacks.into_iter().flat_map(|attacks| attacks()) {
         let started = Instant::now();
         let outcome = render(&template);

@@ -89,8 +89,10 @@ impl Conversation {
 
 /// The messages as a template of this `shape` wants them:
 /// - parts of text are joined by newlines, unless the template walks over parts;
-/// - a content that is null or missing beside calls is an empty text (or stays null for a template that asks for it);
-/// - arguments that are the text of a JSON object are that object, and nothing at all is an empty one;
+/// - a content that is null or missing beside calls is an empty text (or null for a template that shows calls only so); beside
+///   thoughts or a refusal it is an empty text;
+/// - arguments that are the text of a JSON object are that object, and nothing at all is an empty one; for a template that
+///   writes arguments as they are, objects are their text instead;
 /// - no calls at all (null, or an empty list) are left out;
 /// - `developer` is `system` for templates that do not know it.
 ///
@@ -299,7 +301,8 @@ fn check_tools(tools: &[Value]) -> Result<()> {
 
 fn check_variables(variables: &Map<String, Value>) -> Result<()> {
     for (name, value) in variables {
-        if TAKEN.contains(&&**name) || name.ends_with("_token") || name.starts_with("__") {
+        let is_inner = name.starts_with("__") || name.starts_with("whin_");
+        if TAKEN.contains(&&**name) || name.ends_with("_token") || is_inner {
             let name = crate::error::shortened(name.clone(), 40);
             return Err(invalid(format!("the template variable {name:?} is not free; leave it out")));
         }
@@ -452,6 +455,7 @@ mod tests {
             "image_token",
             "raise_exception",
             "tokenize",
+            "whin_add",
         ] {
             let template_kwargs = [(name.to_owned(), json!(true))].into_iter().collect();
             let conversation = Conversation { template_kwargs, ..Conversation::of_user("x") };

@@ -1,13 +1,18 @@
 //! The checkpoint's own chat template: found, read once, and rendered to the bytes that transformers would give, within
 //! limits that hold for any template. Knows nothing of tokens.
 
+mod casing;
 mod clock;
+mod collections;
 mod filters;
 mod find;
 mod limits;
+mod markup;
 mod methods;
+mod operands;
 mod operators;
 mod python;
+mod settings;
 mod shape;
 mod syntax;
 #[cfg(test)]
@@ -166,7 +171,7 @@ impl Compiled {
             text: text.to_owned(),
             shape: OnceLock::new(),
             mentions_content: text.contains("content"),
-            mentions_developer: text.contains("developer"),
+            mentions_developer: ["'developer'", "\"developer\""].iter().any(|role| text.contains(role)),
         })
     }
 
@@ -176,7 +181,12 @@ impl Compiled {
         conversation: &Conversation,
         tokens: &Map<String, Value>,
     ) -> Result<String> {
-        self.render_within(limits::fuel(messages, conversation), messages, conversation, tokens)
+        self.render_within(
+            limits::fuel(messages, conversation, self.text.len()),
+            messages,
+            conversation,
+            tokens,
+        )
     }
 
     /// Renders with no more work than `fuel`.

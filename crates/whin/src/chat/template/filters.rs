@@ -10,6 +10,7 @@ use super::python::{
     JsonStyle, Text, as_float, charge, dumps, from_float, invalid, is_own_number, str_of, type_name,
 };
 use super::value::Range;
+use super::{casing, collections, markup, operands};
 
 /// The longest range, as in Jinja's sandbox.
 const MAX_RANGE: u64 = 100_000;
@@ -29,16 +30,10 @@ impl std::error::Error for Raised {}
 /// Makes the environment Jinja's and transformers'.
 pub(super) fn add(env: &mut Environment<'static>, clock: Clock) {
     env.add_filter("tojson", tojson);
-    env.add_filter("string", |state: &State, value: &Value| str_of(state, value));
     env.add_filter("join", join);
     env.add_filter("int", int);
     env.add_filter("float", float);
     env.add_filter("round", round);
-    env.add_filter("title", title);
-    env.add_filter("capitalize", |state: &State, value: &Value| {
-        Ok::<_, Error>(methods::capitalize(&str_of(state, value)?))
-    });
-    env.add_filter("trim", trim);
     env.add_filter("replace", replace);
     env.add_filter("indent", indent);
     env.add_filter("center", |state: &State, value: &Value, width: Option<i64>| {
@@ -46,17 +41,10 @@ pub(super) fn add(env: &mut Environment<'static>, clock: Clock) {
     });
     env.add_filter("wordcount", wordcount);
     env.add_filter("truncate", truncate);
-    // The engine's own would print whatever they get, without an end.
-    env.add_filter("upper", |state: &State, value: &Value| {
-        Ok::<_, Error>(str_of(state, value)?.to_uppercase())
-    });
-    env.add_filter("lower", |state: &State, value: &Value| {
-        Ok::<_, Error>(str_of(state, value)?.to_lowercase())
-    });
-    env.add_filter("safe", |state: &State, value: &Value| str_of(state, value));
     env.add_filter("format", |state: &mut State, value: &Value, args: Rest<ValueOrKwargs>| {
-        let args = counted_all(state, args)?;
-        minijinja::filters::format(state, value, args)
+        let args = args.into_values();
+        methods::charge_format(state, value.as_str().unwrap_or_default(), '%', &args)?;
+        minijinja::filters::format(state, value, Rest(args.into_iter().map(ValueOrKwargs::from).collect()))
     });
     env.add_filter("map", |state: &mut State, value: Value, args: Rest<ValueOrKwargs>| {
         let args = counted_all(state, args)?;
@@ -66,8 +54,8 @@ pub(super) fn add(env: &mut Environment<'static>, clock: Clock) {
     // Jinja does not have these.
     ["bool", "chain", "lines", "pprint", "split", "zip"].iter().for_each(|name| env.remove_filter(name));
     env.add_filter("whin_each", each);
-    env.add_filter("escape", escape);
-    env.add_filter("e", escape);
+    markup::add(env);
+    collections::add(env);
     env.add_filter("dictsort", dictsort);
     env.add_filter("count", length);
     env.add_filter("length", length);
@@ -77,11 +65,15 @@ pub(super) fn add(env: &mut Environment<'static>, clock: Clock) {
         let message = str_of(state, message)?;
         Err(invalid(message.clone()).with_source(Raised(message)))
     });
-    env.add_function("strftime_now", move |format: &str| clock.format(format));
+    env.add_function("strftime_now", move |state: &State, format: &str| {
+        charge(state, format.len().saturating_mul(16))?;
+        clock.format(format)
+    });
     env.add_function("range", range);
-    env.add_function(operators::COUNTED, operators::counted);
-    env.add_function(operators::ADD, operators::add);
-    env.add_function(operators::CONCAT, operators::concat);
+    env.add_function(operators::COUNTED, operands::counted);
+    env.add_function(operators::STORED, operands::stored);
+    env.add_function(operators::ADD, operands::add);
+    env.add_function(operators::CONCAT, operands::concat);
 }
 
 fn add_tests(env: &mut Environment<'static>) {
@@ -105,11 +97,11 @@ fn add_tests(env: &mut Environment<'static>) {
     env.add_test("callable", |value: &Value| value.kind() == ValueKind::Plain && !is_own_number(value));
     env.add_test("lower", |state: &State, value: &Value| {
         let text = str_of(state, value)?;
-        Ok::<_, Error>(methods::is_cased(&text, char::is_lowercase, char::is_uppercase))
+        Ok::<_, Error>(casing::is_cased(&text, char::is_lowercase, char::is_uppercase))
     });
     env.add_test("upper", |state: &State, value: &Value| {
         let text = str_of(state, value)?;
-        Ok::<_, Error>(methods::is_cased(&text, char::is_uppercase, char::is_lowercase))
+        Ok::<_, Error>(casing::is_cased(&text, char::is_uppercase, char::is_lowercase))
     });
 }
 
@@ -127,13 +119,13 @@ fn add_comparisons(env: &mut Environment<'static>) {
     for (names, holds) in comparisons {
         for name in names {
             env.add_test(*name, move |state: &State, a: Value, b: Value| {
-                Ok::<_, Error>(holds(&operators::counted(state, a)?, &operators::counted(state, b)?))
+                Ok::<_, Error>(holds(&operands::counted(state, a)?, &operands::counted(state, b)?))
             });
         }
     }
     ["startingwith", "endingwith"].iter().for_each(|name| env.remove_test(name));
     env.add_test("in", |state: &State, item: Value, container: Value| {
-        let (item, container) = (operators::counted(state, item)?, operators::counted(state, container)?);
+        let (item, container) = (operands::counted(state, item)?, operands::counted(state, container)?);
         contains(state, &item, &container)
     });
 }
@@ -194,6 +186,7 @@ fn join(state: &mut State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<S
     let attribute = args.get(1, "attribute")?;
     args.finish(2)?;
     let items = attributes(state, value, attribute)?;
+    let items = each(state, &items)?;
     let mut out = Text::new(state);
     for (index, item) in items.try_iter()?.checked().enumerate() {
         out.push(if index > 0 { &separator } else { "" })?;
@@ -251,8 +244,8 @@ fn parse_integer(text: &str, base: i64) -> Option<i128> {
     };
     let is_spaced_well =
         !digits.starts_with(['_', '+', '-']) && !digits.ends_with('_') && !digits.contains("__");
-    let magnitude = i128::from_str_radix(&digits.replace('_', ""), radix).ok().filter(|_| is_spaced_well)?;
-    Some(if negative { -magnitude } else { magnitude })
+    let signed = format!("{}{}", if negative { "-" } else { "" }, digits.replace('_', ""));
+    i128::from_str_radix(&signed, radix).ok().filter(|_| is_spaced_well)
 }
 
 fn parse_float(text: &str) -> Option<f64> {
@@ -301,6 +294,8 @@ fn round(value: &Value, args: Rest<ValueOrKwargs>) -> Result<Value, Error> {
             // Formatting rounds the exact number, and halves to even, as Python does.
             format!("{number:.*}", precision as usize).parse().unwrap_or(number)
         }
+        // No number is so large that anything is left of it.
+        "common" if precision < -308 => 0.0,
         "common" => (number * scale).round_ties_even() / scale,
         "ceil" => (number * scale).ceil() / scale,
         "floor" => (number * scale).floor() / scale,
@@ -317,27 +312,6 @@ fn int_of(value: &Value) -> Result<Value, Error> {
         ValueKind::Bool => Ok(Value::from(i64::from(value.is_true()))),
         _ => Ok(value.clone()),
     }
-}
-
-/// Words begin behind blanks, hyphens and opening brackets.
-fn title(state: &State, value: &Value) -> Result<String, Error> {
-    let text = str_of(state, value)?;
-    let mut out = String::with_capacity(text.len());
-    let mut in_word = false;
-    for c in text.chars() {
-        let separates = methods::is_space(c) || matches!(c, '-' | '(' | '{' | '[' | '<');
-        match in_word && !separates {
-            true => out.extend(c.to_lowercase()),
-            false => out.extend(c.to_uppercase()),
-        }
-        in_word = !separates;
-    }
-    Ok(out)
-}
-
-fn trim(state: &State, value: &Value, chars: Option<&str>) -> Result<String, Error> {
-    let text = str_of(state, value)?;
-    Ok(methods::strip(&text, chars, true, true).to_owned())
 }
 
 fn replace(state: &State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<String, Error> {
@@ -364,10 +338,9 @@ fn indent(state: &State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<Str
     let Some(text) = value.as_str() else {
         return Err(invalid(format!("indent takes a str, not {}", type_name(value))));
     };
-    charge(state, text.len())?;
     let text = format!("{text}\n");
     let mut out = Text::new(state);
-    for (index, line) in methods::lines(&text, false).into_iter().enumerate() {
+    for (index, line) in methods::lines(state, &text, false)?.into_iter().enumerate() {
         out.push(if index > 0 { "\n" } else { "" })?;
         let indented = if index == 0 { first } else { blank || !line.is_empty() };
         out.push(if indented { &width } else { "" })?;
@@ -379,7 +352,7 @@ fn indent(state: &State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<Str
 /// Arguments that may be printed or looked up, paid for.
 fn counted_all(state: &State, args: Rest<ValueOrKwargs>) -> Result<Rest<ValueOrKwargs>, Error> {
     let counted =
-        args.into_values().into_iter().map(|arg| operators::counted(state, arg).map(ValueOrKwargs::from));
+        args.into_values().into_iter().map(|arg| operands::counted(state, arg).map(ValueOrKwargs::from));
     Ok(Rest(counted.collect::<Result<_, _>>()?))
 }
 
@@ -393,7 +366,7 @@ fn sum(state: &mut State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<Va
     let mut sum = start;
     for item in items.try_iter()?.checked() {
         state.consume_fuel(1)?;
-        sum = operators::add(state, Rest(vec![sum, item?]))?;
+        sum = operands::add(state, Rest(vec![sum, item?]))?;
     }
     Ok(sum)
 }
@@ -410,7 +383,7 @@ fn attributes(state: &mut State, value: &Value, attribute: Option<Value>) -> Res
 }
 
 /// What a loop walks over.
-fn each(state: &State, value: &Value) -> Result<Value, Error> {
+pub(super) fn each(state: &State, value: &Value) -> Result<Value, Error> {
     match value.kind() {
         ValueKind::None | ValueKind::Bool | ValueKind::Number => {
             Err(invalid(format!("'{}' object is not iterable", type_name(value))))
@@ -422,24 +395,6 @@ fn each(state: &State, value: &Value) -> Result<Value, Error> {
         }
         _ => Ok(value.clone()),
     }
-}
-
-/// As MarkupSafe writes it.
-fn escape(state: &State, value: &Value) -> Result<String, Error> {
-    let mut out = Text::new(state);
-    for piece in str_of(state, value)?.split_inclusive(['&', '<', '>', '\'', '"']) {
-        let (plain, escaped) = match piece.as_bytes().last() {
-            Some(b'&') => (1, "&amp;"),
-            Some(b'<') => (1, "&lt;"),
-            Some(b'>') => (1, "&gt;"),
-            Some(b'\'') => (1, "&#39;"),
-            Some(b'"') => (1, "&#34;"),
-            _ => (0, ""),
-        };
-        out.push(&piece[..piece.len() - plain])?;
-        out.push(escaped)?;
-    }
-    out.finish()
 }
 
 fn dictsort(state: &State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<Value, Error> {
@@ -467,7 +422,7 @@ fn dictsort(state: &State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<V
             Some(text) if !case_sensitive => Value::from(text.to_lowercase()),
             _ => pair[place].clone(),
         };
-        pairs.push((operators::counted(state, sorted_by)?, pair));
+        pairs.push((operands::counted(state, sorted_by)?, pair));
     }
     pairs.sort_by(|a, b| if reverse { b.0.cmp(&a.0) } else { a.0.cmp(&b.0) });
     Ok(Value::from(pairs.into_iter().map(|(_, pair)| Value::from(Tuple::from(pair))).collect::<Vec<_>>()))

@@ -7,13 +7,20 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::settings::{Entry, Settings, Templates};
 use super::{MAX_SOURCE, unsupported};
 use crate::checkpoint::Source;
 use crate::checkpoint::source::read_short;
 use crate::{Error, ErrorKind, Result};
 
-/// The longest of those files, in bytes: some list thousands of tokens.
-const MAX_FILE: usize = 64 << 20;
+/// The longest `tokenizer_config.json`, in bytes: some list thousands of tokens.
+const MAX_CONFIG: usize = 64 << 20;
+
+/// The longest of the others, in bytes.
+const MAX_OTHER: usize = 1 << 20;
+
+/// The most named templates, and the most special tokens.
+pub(super) const MAX_NAMED: usize = 1000;
 
 /// Templates and where each is from, by name.
 pub(super) type Found = BTreeMap<String, (String, String)>;
@@ -23,10 +30,6 @@ const CONFIG: &str = "tokenizer_config.json";
 const LEGACY: &str = "chat_template.json";
 const SPECIAL: &str = "special_tokens_map.json";
 const TOOL_USE: &str = "additional_chat_templates/tool_use.jinja";
-
-/// The special tokens that every tokenizer may name.
-const NAMES: [&str; 7] =
-    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// The chat templates of a checkpoint, from the first place that has any.
 pub(super) fn templates(source: &Source) -> Result<Option<Found>> {
@@ -45,34 +48,35 @@ pub(super) fn templates(source: &Source) -> Result<Option<Found>> {
         if !found.is_empty() {
             break;
         }
-        let template = object(source, name)?.and_then(|mut object| object.remove("chat_template"));
-        if let Some(template) = template {
-            named(&mut found, &template, &source.describe(name))?;
+        if let Some(template) = object(source, name)?.and_then(|settings| settings.template) {
+            named(&mut found, template, &source.describe(name))?;
         }
     }
     Ok((!found.is_empty()).then_some(found))
 }
 
 /// Enters one template, or a list of named ones.
-fn named(found: &mut Found, template: &Value, place: &str) -> Result<()> {
+fn named(found: &mut Found, template: Templates, place: &str) -> Result<()> {
     match template {
-        Value::Null => {}
-        Value::String(text) => {
-            found.insert("default".to_owned(), (text.clone(), place.to_owned()));
+        Templates::None => {}
+        Templates::One(text) => {
+            found.insert("default".to_owned(), (text, place.to_owned()));
         }
-        Value::Array(list) => {
+        Templates::Named(list) => {
+            if list.len() > MAX_NAMED {
+                return Err(unsupported(format!("{place} has more than {MAX_NAMED} chat templates")));
+            }
             for entry in list {
-                let [Some(name), Some(text)] =
-                    ["name", "template"].map(|key| entry.get(key).and_then(Value::as_str))
-                else {
+                let Entry { name: Some(name), template: Some(text) } = entry else {
                     return Err(unsupported(format!(
                         "{place}: an entry of chat_template has no name or no template that is a text"
                     )));
                 };
-                found.insert(name.to_owned(), (text.to_owned(), format!("{place} ({name})")));
+                let place = format!("{place} ({})", crate::error::shortened(name.clone(), 40));
+                found.insert(name, (text, place));
             }
         }
-        _ => {
+        Templates::Other => {
             return Err(unsupported(format!(
                 "{place}: chat_template is neither a text nor a list of named ones"
             )));
@@ -102,30 +106,16 @@ fn additional(path: &Path) -> Result<Option<String>> {
 /// lists no added tokens, those of `special_tokens_map.json` before them.
 pub(super) fn special_tokens(source: &Source) -> Result<Map<String, Value>> {
     let config = object(source, CONFIG)?.unwrap_or_default();
-    let mut tokens = Map::new();
-    let mut enter = |object: &Map<String, Value>| {
-        for (name, value) in object {
-            let is_named = NAMES.contains(&&**name) || name.ends_with("_token");
-            if let Some(text) = text_of(value).filter(|_| is_named) {
-                tokens.insert(name.clone(), text.into());
-            }
-        }
-    };
-    for key in ["extra_special_tokens", "model_specific_special_tokens"] {
-        config.get(key).and_then(Value::as_object).into_iter().for_each(&mut enter);
+    let special = if config.lists_added { None } else { object(source, SPECIAL)? };
+    let [extra, specific] = config.extra;
+    let all = [extra, specific, config.tokens, special.map(|special| special.tokens).unwrap_or_default()];
+    if all.iter().map(Vec::len).sum::<usize>() > MAX_NAMED {
+        return Err(unsupported(format!(
+            "{} has more than {MAX_NAMED} special tokens",
+            source.describe(CONFIG)
+        )));
     }
-    enter(&config);
-    if !config.contains_key("added_tokens_decoder")
-        && let Some(special) = object(source, SPECIAL)?
-    {
-        enter(&special);
-    }
-    Ok(tokens)
-}
-
-/// A token is written as its text, or as an object with its content.
-fn text_of(token: &Value) -> Option<&str> {
-    token.as_str().or_else(|| token.get("content").and_then(Value::as_str))
+    Ok(all.into_iter().flatten().map(|(name, text)| (name, text.into())).collect())
 }
 
 fn read(source: &Source, name: &str, most: usize) -> Result<Option<whin_kernels::bytes::Bytes>> {
@@ -139,9 +129,10 @@ fn read(source: &Source, name: &str, most: usize) -> Result<Option<whin_kernels:
     }
 }
 
-/// The JSON object in a file; none where there is no such file.
-fn object(source: &Source, name: &str) -> Result<Option<Map<String, Value>>> {
-    let Some(bytes) = read(source, name, MAX_FILE)? else { return Ok(None) };
+/// What this needs of the JSON object in a file; none where there is no such file.
+fn object(source: &Source, name: &str) -> Result<Option<Settings>> {
+    let most = if name == CONFIG { MAX_CONFIG } else { MAX_OTHER };
+    let Some(bytes) = read(source, name, most)? else { return Ok(None) };
     serde_json::from_slice(&bytes).map(Some).map_err(|error| {
         let error = crate::error::shortened(error.to_string(), 200);
         let message = format!("{} is broken: {error}; download it again", source.describe(name));
@@ -228,6 +219,31 @@ mod tests {
         config.as_object_mut().unwrap().remove("added_tokens_decoder");
         files[1].1 = config.to_string();
         assert_eq!(files_of(&files)[0], "<s><e><i><o>TrueFalse");
+    }
+
+    #[test]
+    fn the_last_of_several_values_counts_and_other_kinds_are_no_tokens() {
+        let config = r#"{"bos_token": "<a>", "bos_token": "<b>", "eos_token": [1], "pad_token": 1.5e3, "x_token": {"content": 1},
+            "extra_special_tokens": ["<i>"], "y": [[], {}], "chat_template": "no", "chat_template": "{{ bos_token }}{{ eos_token is
+            defined }}{{ pad_token is defined }}{{ x_token is defined }}"}"#;
+        assert_eq!(texts(&source(&[(CONFIG, &config.replace('\n', " "))]))[0], "<b>FalseFalseFalse");
+    }
+
+    #[test]
+    fn long_files_take_little_and_are_refused_where_they_need_not_be_long() {
+        let arrays = format!("{{\"x\": [{}1], \"chat_template\": \"y\"}}", "[],".repeat(400_000));
+        assert_eq!(texts(&source(&[(CONFIG, &arrays)]))[0], "y");
+        for name in [LEGACY, SPECIAL] {
+            let found = &texts(&source(&[(name, &arrays), (CONFIG, "{}")]))[0];
+            let jinja = &texts(&source(&[(name, &arrays), (JINJA, "y")]))[0];
+            let found = if name == LEGACY { found } else { jinja };
+            assert!(found.contains(name) && found.contains("more than the 1048576"), "{found}");
+        }
+        let tokens: Vec<_> = (0..2000).map(|index| format!("\"t{index}_token\": \"x\"")).collect();
+        let tokens = format!("{{{}}}", tokens.join(","));
+        assert!(
+            texts(&source(&[(CONFIG, &tokens), (JINJA, "y")]))[0].contains("more than 1000 special tokens")
+        );
     }
 
     #[test]

@@ -22,11 +22,15 @@ const FUEL: u64 = 400_000;
 /// The work that finding out the shape of a template may take, for each of its small conversations.
 pub(super) const PROBE: u64 = 50_000;
 
-/// The work that a conversation may take, more where there is more to render.
-pub(super) fn fuel(messages: &[Value], conversation: &Conversation) -> u64 {
+/// The most work that a long conversation gets beside, for templates that look at all messages for each of them.
+const MAX_EXTRA: u64 = 4_000_000;
+
+/// The work that a conversation may take with a template of `length` bytes, more where there is more to render.
+pub(super) fn fuel(messages: &[Value], conversation: &Conversation, length: usize) -> u64 {
+    let extra = (messages.len() as u64).saturating_mul(length as u64).min(MAX_EXTRA);
     let documents = conversation.documents.iter().flatten();
     let values = messages.iter().chain(&conversation.tools).chain(documents);
-    FUEL + values.map(|value| 200 + size(value) / 4).sum::<u64>()
+    FUEL + extra + values.map(|value| 200 + size(value) / 4).sum::<u64>()
 }
 
 fn size(value: &Value) -> u64 {

@@ -7,7 +7,11 @@ use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Kwargs, Tuple, Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
 
-use super::python::{MAX_TEXT, Text, charge, invalid, quoted, type_name};
+use super::casing::{cases_and_classes, expand_tabs};
+use super::python::{MAX_TEXT, Text, charge, invalid, quoted, repr_of, type_name};
+
+/// What a piece of a text takes in a list, in bytes: as a slice, and as a value.
+const PIECE: usize = 48;
 
 /// The arguments of a call, by place or by name.
 pub(super) struct Args<'a> {
@@ -90,15 +94,34 @@ pub(super) fn call(state: &mut State, value: &Value, method: &str, args: &[Value
         let kind = type_name(value);
         return Err(invalid(format!("access to attribute '{method}' of '{kind}' object is unsafe.")));
     }
+    if method == super::operators::MEASURE {
+        // The engine has charged for it.
+        return if value.is_undefined() { Err(super::filters::undefined(value)) } else { Ok(value.clone()) };
+    }
     match value.kind() {
         ValueKind::String => {
             let text = value.as_str().unwrap_or_default();
             charge(state, text.len())?;
-            string(state, text, method, args)
+            let found = string(state, text, method, args)?;
+            Ok(if value.is_safe() { safe(found) } else { found })
         }
         ValueKind::Map => dictionary(state, value, method, args),
         ValueKind::Seq => list(state, value, method, args),
         _ => Err(Error::from(ErrorKind::UnknownMethod)),
+    }
+}
+
+/// What a method of markup gives is markup again, and so is each of a list.
+fn safe(found: Value) -> Value {
+    if let Some(text) = found.as_str() {
+        return Value::from_safe_string(text.to_owned());
+    }
+    match (found.kind(), found.try_iter()) {
+        (ValueKind::Seq, Ok(items)) if found.is_tuple() => {
+            Value::from(Tuple::from(items.map(safe).collect::<Vec<_>>()))
+        }
+        (ValueKind::Seq, Ok(items)) => Value::from(items.map(safe).collect::<Vec<_>>()),
+        _ => found,
     }
 }
 
@@ -119,7 +142,7 @@ fn dictionary(state: &State, value: &Value, method: &str, args: &[Value]) -> Res
         let Some(key) = args.get(0, "key")? else {
             return Err(invalid("get expected at least 1 argument, got 0"));
         };
-        let key = super::operators::counted(state, key)?;
+        let key = super::operands::counted(state, key)?;
         let default = args.get(1, "default")?;
         args.finish(2)?;
         let found = value.as_object().and_then(|object| object.get_value(&key));
@@ -154,8 +177,8 @@ fn list(state: &State, value: &Value, method: &str, args: &[Value]) -> Result<Va
                 return Err(invalid(format!("{method} expected at least 1 argument, got 0")));
             };
             args.finish(1)?;
-            let wanted = super::operators::counted(state, wanted)?;
-            let value = &super::operators::counted(state, value.clone())?;
+            let wanted = super::operands::counted(state, wanted)?;
+            let value = &super::operands::counted(state, value.clone())?;
             let mut count = 0;
             for (index, item) in value.try_iter()?.checked().enumerate() {
                 if item? == wanted {
@@ -181,10 +204,13 @@ fn list(state: &State, value: &Value, method: &str, args: &[Value]) -> Result<Va
 fn string(state: &mut State, text: &str, method: &str, args: &[Value]) -> Result<Value, Error> {
     if method == "format" {
         refuse_wide_fields(text)?;
-        args.iter().try_for_each(|arg| super::operators::counted(state, arg.clone()).map(drop))?;
+        charge_format(state, text, '{', args)?;
         return format(FormatStyle::StrFormat, text, args).map(Value::from);
     }
     let args = Args::new(method, args)?;
+    if matches!(method, "upper" | "lower" | "capitalize" | "title" | "swapcase" | "casefold") {
+        charge_case(state, text)?;
+    }
     if let Some(value) = cases_and_classes(text, method) {
         args.finish(0)?;
         return Ok(value);
@@ -193,6 +219,7 @@ fn string(state: &mut State, text: &str, method: &str, args: &[Value]) -> Result
         "strip" | "lstrip" | "rstrip" => {
             let chars = args.optional_text(0, "chars")?;
             args.finish(1)?;
+            charge(state, chars.as_ref().map_or(0, |chars| chars.len()))?;
             let (left, right) = (method != "rstrip", method != "lstrip");
             Ok(Value::from(strip(text, chars.as_deref(), left, right)))
         }
@@ -205,7 +232,12 @@ fn string(state: &mut State, text: &str, method: &str, args: &[Value]) -> Result
         "splitlines" => {
             let keep = args.flag(0, "keepends")?;
             args.finish(1)?;
-            Ok(Value::from(lines(text, keep).into_iter().map(Value::from).collect::<Vec<_>>()))
+            Ok(Value::from(lines(state, text, keep)?.into_iter().map(Value::from).collect::<Vec<_>>()))
+        }
+        "expandtabs" => {
+            let size = args.integer(0, "tabsize")?.unwrap_or(8);
+            args.finish(1)?;
+            expand_tabs(state, text, size)
         }
         "replace" => {
             let (old, new) = (args.text(0, "old")?, args.text(1, "new")?);
@@ -222,7 +254,7 @@ fn string(state: &mut State, text: &str, method: &str, args: &[Value]) -> Result
         }
         "removeprefix" | "removesuffix" | "partition" | "rpartition" | "center" | "ljust" | "rjust"
         | "zfill" => ends_and_fields(state, text, method, args),
-        _ => search(text, method, &args),
+        _ => search(state, text, method, &args),
     }
 }
 
@@ -252,82 +284,43 @@ fn ends_and_fields(state: &State, text: &str, method: &str, args: Args) -> Resul
     }
 }
 
-/// The methods without arguments.
-fn cases_and_classes(text: &str, method: &str) -> Option<Value> {
-    let all = |is: fn(char) -> bool| Value::from(!text.is_empty() && text.chars().all(is));
-    Some(match method {
-        "upper" => Value::from(text.to_uppercase()),
-        "lower" => Value::from(text.to_lowercase()),
-        "capitalize" => Value::from(capitalize(text)),
-        "title" => Value::from(title(text)),
-        "swapcase" => Value::from(swapcase(text)),
-        "isspace" => all(is_space),
-        "isdigit" | "isnumeric" | "isdecimal" => all(char::is_numeric),
-        "isalpha" => all(char::is_alphabetic),
-        "isalnum" => all(char::is_alphanumeric),
-        "isascii" => Value::from(text.is_ascii()),
-        "islower" => Value::from(is_cased(text, char::is_lowercase, char::is_uppercase)),
-        "isupper" => Value::from(is_cased(text, char::is_uppercase, char::is_lowercase)),
-        _ => return None,
-    })
-}
-
-/// Whether `text` has some letter of the one case, and none of the other.
-pub(super) fn is_cased(text: &str, one: fn(char) -> bool, other: fn(char) -> bool) -> bool {
-    text.chars().any(one) && !text.chars().any(other)
-}
-
 /// What Python counts as white space.
 pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
+/// Characters to look up: a bit for each where they are many.
+enum CharSet<'t> {
+    Few(&'t str),
+    Many(Vec<u64>),
+}
+
+impl<'t> CharSet<'t> {
+    fn new(chars: &'t str) -> Self {
+        if chars.len() <= 64 {
+            return Self::Few(chars);
+        }
+        let mut bits = vec![0; u32::from(char::MAX) as usize / 64 + 1];
+        for c in chars.chars().map(|c| u32::from(c) as usize) {
+            bits[c / 64] |= 1 << (c % 64);
+        }
+        Self::Many(bits)
+    }
+
+    fn contains(&self, c: char) -> bool {
+        let at = u32::from(c) as usize;
+        match self {
+            Self::Few(chars) => chars.contains(c),
+            Self::Many(bits) => bits[at / 64] & (1 << (at % 64)) != 0,
+        }
+    }
+}
+
 pub(super) fn strip<'t>(text: &'t str, chars: Option<&str>, left: bool, right: bool) -> &'t str {
-    let goes = |c: char| chars.map_or_else(|| is_space(c), |chars| chars.contains(c));
+    let set = chars.map(CharSet::new);
+    let goes = |c: char| set.as_ref().map_or_else(|| is_space(c), |set| set.contains(c));
     let text = if left { text.trim_start_matches(goes) } else { text };
     if right { text.trim_end_matches(goes) } else { text }
-}
-
-pub(super) fn capitalize(text: &str) -> String {
-    let mut chars = text.chars();
-    let first = chars.next().map(titlecased).unwrap_or_default();
-    first + &chars.as_str().to_lowercase()
-}
-
-/// A letter at the start of a word: one that becomes several has only the first of them in upper case.
-fn titlecased(c: char) -> String {
-    match c {
-        'Ǆ' | 'ǅ' | 'ǆ' => return "ǅ".to_owned(),
-        'Ǉ' | 'ǈ' | 'ǉ' => return "ǈ".to_owned(),
-        'Ǌ' | 'ǋ' | 'ǌ' => return "ǋ".to_owned(),
-        'Ǳ' | 'ǲ' | 'ǳ' => return "ǲ".to_owned(),
-        _ => {}
-    }
-    let mut upper = c.to_uppercase();
-    let first: String = upper.next().into_iter().collect();
-    first + &upper.collect::<String>().to_lowercase()
-}
-
-fn title(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut in_word = false;
-    for c in text.chars() {
-        let cased = c.is_lowercase() || c.is_uppercase() || !c.to_uppercase().eq([c]);
-        match in_word {
-            true => out.extend(c.to_lowercase()),
-            false => out.push_str(&titlecased(c)),
-        }
-        in_word = cased;
-    }
-    out
-}
-
-fn swapcase(text: &str) -> String {
-    let swap = |c: char| match c.is_uppercase() {
-        true => c.to_lowercase().collect::<String>(),
-        false => c.to_uppercase().collect(),
-    };
-    text.chars().map(swap).collect()
 }
 
 fn split(
@@ -338,14 +331,18 @@ fn split(
     from_the_right: bool,
 ) -> Result<Value, Error> {
     let Some(separator) = separator else {
-        return Ok(split_at_spaces(text, most, from_the_right).into_iter().map(Value::from).collect());
+        let blanks =
+            text.split(is_space).filter(|piece| !piece.is_empty()).take(most.unwrap_or(usize::MAX)).count();
+        charge(state, blanks.saturating_mul(PIECE))?;
+        let pieces = split_at_spaces(text, most, from_the_right);
+        return Ok(Value::from(pieces.into_iter().map(Value::from).collect::<Vec<_>>()));
     };
     if separator.is_empty() {
         return Err(invalid("empty separator"));
     }
     let limit = most.map_or(usize::MAX, |most| most.saturating_add(1));
     // Each piece takes more than the separator that ends it.
-    charge(state, text.matches(separator).take(limit).count() * 32)?;
+    charge(state, text.matches(separator).take(limit).count().saturating_mul(PIECE))?;
     let mut pieces: Vec<Value> = match from_the_right {
         false => text.splitn(limit, separator).map(Value::from).collect(),
         true => text.rsplitn(limit, separator).map(Value::from).collect(),
@@ -380,16 +377,13 @@ fn split_at_spaces(text: &str, most: Option<usize>, from_the_right: bool) -> Vec
 }
 
 /// `str.splitlines`.
-pub(super) fn lines(text: &str, keep_ends: bool) -> Vec<&str> {
+pub(super) fn lines<'t>(state: &State, text: &'t str, keep_ends: bool) -> Result<Vec<&'t str>, Error> {
+    charge(state, text.chars().filter(|c| ends_line(*c)).count().saturating_mul(PIECE))?;
     let mut lines = Vec::new();
     let mut start = 0;
     let mut chars = text.char_indices().peekable();
     while let Some((at, c)) = chars.next() {
-        let ends = matches!(
-            c,
-            '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}'
-        );
-        if !ends {
+        if !ends_line(c) {
             continue;
         }
         let mut next = at + c.len_utf8();
@@ -402,7 +396,11 @@ pub(super) fn lines(text: &str, keep_ends: bool) -> Vec<&str> {
     if start < text.len() {
         lines.push(&text[start..]);
     }
-    lines
+    Ok(lines)
+}
+
+fn ends_line(c: char) -> bool {
+    matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
 pub(super) fn replace(
@@ -474,13 +472,13 @@ pub(super) fn pad(
 }
 
 /// The methods that look for a part of the text.
-fn search(text: &str, method: &str, args: &Args) -> Result<Value, Error> {
+fn search(state: &State, text: &str, method: &str, args: &Args) -> Result<Value, Error> {
     if !matches!(method, "startswith" | "endswith" | "find" | "rfind" | "index" | "rindex" | "count") {
         return Err(Error::from(ErrorKind::UnknownMethod));
     }
     let (text, before) = window(text, args.integer(1, "start")?, args.integer(2, "end")?);
     if let "startswith" | "endswith" = method {
-        return affix(text, method, args);
+        return affix(state, text, method, args);
     }
     let wanted = args.text(0, "sub")?;
     if method == "count" {
@@ -512,7 +510,7 @@ fn window(text: &str, start: Option<i64>, end: Option<i64>) -> (Option<&str>, us
     (Some(&text[byte(start)..byte(end)]), start as usize)
 }
 
-fn affix(text: Option<&str>, method: &str, args: &Args) -> Result<Value, Error> {
+fn affix(state: &State, text: Option<&str>, method: &str, args: &Args) -> Result<Value, Error> {
     let fits = |affix: &str| {
         text.is_some_and(
             |text| if method == "startswith" { text.starts_with(affix) } else { text.ends_with(affix) },
@@ -526,6 +524,7 @@ fn affix(text: Option<&str>, method: &str, args: &Args) -> Result<Value, Error> 
     }
     for affix in wanted.try_iter()?.checked() {
         let affix = affix?;
+        charge(state, affix.as_str().map_or(0, str::len).min(text.map_or(0, str::len)))?;
         match affix.as_str() {
             Some(affix) if fits(affix) => return Ok(Value::from(true)),
             Some(_) => {}
@@ -537,6 +536,30 @@ fn affix(text: Option<&str>, method: &str, args: &Args) -> Result<Value, Error> 
     }
     Ok(Value::from(false))
 }
+
+/// Pays for the letters of a text in another case: some become three.
+pub(super) fn charge_case(state: &State, text: &str) -> Result<(), Error> {
+    charge(state, if text.is_ascii() { text.len() } else { text.len().saturating_mul(3) })
+}
+
+/// Pays for all that a format could make of `args`: each of its fields, which begin with `mark`, the longest of them.
+pub(super) fn charge_format(state: &State, format: &str, mark: char, args: &[Value]) -> Result<(), Error> {
+    let mut longest = 0;
+    for arg in args {
+        longest = longest.max(match arg.as_str() {
+            Some(text) => text.len(),
+            None => repr_of(state, arg)?.len(),
+        });
+    }
+    let widest =
+        format.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse::<usize>().ok()).max();
+    let fields = format.matches(mark).count();
+    let field = longest.max(widest.unwrap_or(0).min(WIDEST)).saturating_add(8);
+    charge(state, format.len().saturating_add(fields.saturating_mul(field)))
+}
+
+/// The widest field of a format.
+const WIDEST: usize = 9999;
 
 /// Refuses a format whose width or precision has more than four digits.
 pub(super) fn refuse_wide_fields(format: &str) -> Result<(), Error> {

@@ -1,14 +1,12 @@
-//! The operators whose work the engine does not count. `+` and `~` become functions that pay for what they make before they
-//! make it, and what is compared or used as a key is paid for before. Rewrites the source of a template, guided by the
-//! engine's syntax tree and tokens.
+//! Rewrites the source of a template, guided by the engine's syntax tree and tokens: `+`, `~`, and what is compared, used as
+//! a key or put into a namespace, go through functions that pay for their work. Knows nothing of how they do.
 
-use minijinja::machinery::ast::{BinOp, BinOpKind, Call, CallArg, Expr, GetItem, Map, Spanned, Stmt};
+use std::collections::HashSet;
+
+use minijinja::machinery::ast::{BinOp, BinOpKind, Call, CallArg, Expr, GetItem, Map, Set, Spanned, Stmt};
 use minijinja::machinery::{Token, parse, tokenize};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Rest, Tuple, Value, ValueKind};
-use minijinja::{Error, ErrorKind, State};
-
-use super::python::{Text, as_float, charge, from_float, invalid, str_of, type_name};
+use minijinja::{Error, ErrorKind};
 
 /// The functions that stand for the operators.
 pub(super) const ADD: &str = "whin_add";
@@ -20,8 +18,14 @@ pub(super) const COUNTED: &str = "whin_counted";
 /// What the call of [`COUNTED`] begins with.
 const OPEN: &str = "whin_counted(";
 
-/// How deep a value may be nested that is compared.
-const MAX_DEPTH: usize = 200;
+/// The function around what is put into a namespace, and what its call begins with: with two brackets, for a tuple that has
+/// none of its own.
+pub(super) const STORED: &str = "whin_stored";
+const OPEN_STORED: &str = "whin_stored((";
+
+/// The method that gives back its object, called where a text is about to be walked over: calls pay for their texts.
+pub(super) const MEASURE: &str = "whin_measured";
+const MEASURED: &str = ".whin_measured()";
 
 /// The source with `a + b + c` as `whin_add(a, b, c)`, and `~` likewise; with `whin_counted(…)` around both sides of a
 /// comparison, and around keys. Lines stay lines.
@@ -33,6 +37,9 @@ pub(super) fn as_functions(source: &str, name: &str, syntax: SyntaxConfig) -> Re
     let mut tokens = Vec::new();
     for token in tokenize(source, false, syntax) {
         let (token, span) = token?;
+        if matches!(&token, Token::Ident(name) if name.starts_with("whin_") && *name != "whin_each") {
+            return Err(Error::new(ErrorKind::SyntaxError, "names that begin with whin_ are not free"));
+        }
         let (start, end) = (span.start_offset as usize, span.end_offset as usize);
         tokens.push(Place {
             start,
@@ -42,19 +49,30 @@ pub(super) fn as_functions(source: &str, name: &str, syntax: SyntaxConfig) -> Re
             negates: matches!(token, Token::Ident("not")),
         });
     }
-    let mut edits = Edits { tokens, made: Vec::new() };
+    let mut edits = Edits { tokens, ..Edits::default() };
+    edits.holders.extend(["namespace", "caller", "loop"]);
     edits.statement(&tree)?;
-    // At the same place, what was found first stands outside; that is the order they are in.
-    edits.made.sort_by_key(|edit| edit.at);
+    edits.check_what_is_stored();
+    // At the same place, brackets close before the operator behind them goes, and what was found first stands outside;
+    // that is the order they are in.
+    edits.made.sort_by_key(|edit| (edit.at, edit.replaces));
     let mut out = String::with_capacity(source.len() + 16 * edits.made.len());
     let mut done = 0;
     for edit in edits.made {
-        out.push_str(&source[done..edit.at]);
+        out.push_str(source.get(done..edit.at).ok_or_else(not_understood)?);
+        // A call is no part of the word before it.
+        if edit.text.starts_with(is_of_word) && out.ends_with(is_of_word) {
+            out.push(' ');
+        }
         out.push_str(edit.text);
         done = edit.at + edit.replaces;
     }
-    out.push_str(&source[done..]);
+    out.push_str(source.get(done..).ok_or_else(not_understood)?);
     Ok(out)
+}
+
+fn is_of_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
 }
 
 struct Edit {
@@ -74,21 +92,28 @@ struct Place {
     negates: bool,
 }
 
-struct Edits {
+#[derive(Default)]
+struct Edits<'a> {
     tokens: Vec<Place>,
     made: Vec<Edit>,
+    /// Variables whose values hold others that can change: namespaces, and macros with what they enclose.
+    holders: HashSet<&'a str>,
+    /// Variables that are used as a whole: neither called, nor for one of their parts.
+    whole: HashSet<&'a str>,
+    /// What is put into namespaces: from the token to the place.
+    stored: Vec<(usize, usize)>,
 }
 
-impl Edits {
-    fn statements(&mut self, statements: &[Stmt]) -> Result<(), Error> {
+impl<'a> Edits<'a> {
+    fn statements(&mut self, statements: &'a [Stmt<'a>]) -> Result<(), Error> {
         statements.iter().try_for_each(|statement| self.statement(statement))
     }
 
-    fn expressions(&mut self, expressions: &[Expr]) -> Result<(), Error> {
+    fn expressions(&mut self, expressions: &'a [Expr<'a>]) -> Result<(), Error> {
         expressions.iter().try_for_each(|expression| self.expression(expression))
     }
 
-    fn statement(&mut self, statement: &Stmt) -> Result<(), Error> {
+    fn statement(&mut self, statement: &'a Stmt<'a>) -> Result<(), Error> {
         match statement {
             Stmt::Template(node) => self.statements(&node.children),
             Stmt::EmitExpr(node) => self.expression(&node.expr),
@@ -108,20 +133,23 @@ impl Edits {
                 node.assignments.iter().try_for_each(|(_, value)| self.expression(value))?;
                 self.statements(&node.body)
             }
-            Stmt::Set(node) => self.expression(&node.expr),
+            Stmt::Set(node) => self.set(node),
             Stmt::SetBlock(node) => {
                 node.filter.iter().try_for_each(|filter| self.expression(filter))?;
                 self.statements(&node.body)
             }
-            Stmt::AutoEscape(node) => {
-                self.expression(&node.enabled)?;
+            Stmt::AutoEscape(node) if matches!(&node.enabled, Expr::Const(on) if !on.value.is_true()) => {
                 self.statements(&node.body)
+            }
+            Stmt::AutoEscape(_) => {
+                Err(Error::new(ErrorKind::SyntaxError, "autoescape is not supported; use the filter escape"))
             }
             Stmt::FilterBlock(node) => {
                 self.expression(&node.filter)?;
                 self.statements(&node.body)
             }
             Stmt::Macro(node) => {
+                self.holders.insert(node.name);
                 self.expressions(&node.defaults)?;
                 self.statements(&node.body)
             }
@@ -138,7 +166,7 @@ impl Edits {
         }
     }
 
-    fn arguments(&mut self, arguments: &[CallArg]) -> Result<(), Error> {
+    fn arguments(&mut self, arguments: &'a [CallArg<'a>]) -> Result<(), Error> {
         arguments.iter().try_for_each(|argument| match argument {
             CallArg::Pos(value)
             | CallArg::Kwarg(_, value)
@@ -147,13 +175,18 @@ impl Edits {
         })
     }
 
-    fn expression(&mut self, expression: &Expr) -> Result<(), Error> {
+    fn expression(&mut self, expression: &'a Expr<'a>) -> Result<(), Error> {
         match expression {
-            Expr::Var(_) | Expr::Const(_) => Ok(()),
+            Expr::Const(_) => Ok(()),
+            Expr::Var(variable) => {
+                self.whole.insert(variable.id);
+                Ok(())
+            }
             Expr::Slice(node) => {
+                self.measure(&node.expr);
                 let bounds = [&node.start, &node.stop, &node.step];
                 bounds.into_iter().flatten().try_for_each(|bound| self.expression(bound))?;
-                self.expression(&node.expr)
+                self.base(&node.expr)
             }
             Expr::UnaryOp(node) => self.expression(&node.expr),
             Expr::BinOp(node) => self.operator(node),
@@ -176,7 +209,7 @@ impl Edits {
                 self.expression(&node.expr)?;
                 self.arguments(&node.args)
             }
-            Expr::GetAttr(node) => self.expression(&node.expr),
+            Expr::GetAttr(node) => self.base(&node.expr),
             Expr::GetItem(node) => self.item(node),
             Expr::Call(node) => self.call(node),
             Expr::List(node) => self.expressions(&node.items),
@@ -185,29 +218,90 @@ impl Edits {
         }
     }
 
-    fn item(&mut self, node: &Spanned<GetItem>) -> Result<(), Error> {
+    fn item(&mut self, node: &'a Spanned<GetItem<'a>>) -> Result<(), Error> {
         if !matches!(node.subscript_expr, Expr::Const(_)) {
             let bracket = self.token_behind(end_of(&node.expr));
             let closing = node.span().end_offset as usize - 1;
             self.count(bracket + 1, closing);
         }
-        self.expression(&node.expr)?;
+        if !matches!(&node.subscript_expr, Expr::Const(key) if key.value.as_str().is_some()) {
+            self.measure(&node.expr);
+        }
+        self.base(&node.expr)?;
         self.expression(&node.subscript_expr)
     }
 
-    fn call(&mut self, node: &Spanned<Call>) -> Result<(), Error> {
+    /// What is walked over to find a part of it, if it is a text, is paid for.
+    fn measure(&mut self, whole: &Expr) {
+        if let Some(place) = self.tokens.get(self.token_behind(end_of(whole))) {
+            self.edit(place.start, 0, MEASURED);
+        }
+    }
+
+    /// Something that is called, or whose part is taken.
+    fn base(&mut self, expression: &'a Expr<'a>) -> Result<(), Error> {
+        match expression {
+            Expr::Var(_) => Ok(()),
+            other => self.expression(other),
+        }
+    }
+
+    fn set(&mut self, node: &'a Spanned<Set<'a>>) -> Result<(), Error> {
+        match (&node.target, &node.expr) {
+            (Expr::Var(target), Expr::Call(call)) if is_namespace(&call.expr) => {
+                self.holders.insert(target.id);
+                return self.arguments(&call.args);
+            }
+            (Expr::Var(_), _) => {}
+            (target, value) => {
+                let start = self.token_behind(end_of(target)) + 1;
+                self.stored.push((start, self.end_of_last(start, end_of(value))));
+            }
+        }
+        self.expression(&node.expr)
+    }
+
+    /// A namespace that held itself would never be freed. That takes one that is used as a whole; where a template does so,
+    /// what it puts into namespaces is looked through.
+    fn check_what_is_stored(&mut self) {
+        if self.whole.is_disjoint(&self.holders) {
+            return;
+        }
+        let mut outer = Vec::new();
+        for (start, end) in std::mem::take(&mut self.stored) {
+            if let Some(place) = self.tokens.get(start) {
+                outer.push(Edit { at: place.start, replaces: 0, text: OPEN_STORED });
+                outer.push(Edit { at: end, replaces: 0, text: "))" });
+            }
+        }
+        // They stand outside of what else is put there.
+        outer.append(&mut self.made);
+        self.made = outer;
+    }
+
+    fn call(&mut self, node: &'a Spanned<Call<'a>>) -> Result<(), Error> {
         if matches!(&node.expr, Expr::GetAttr(attribute) if attribute.name == "changed") {
             let [CallArg::Pos(_)] = &*node.args else {
                 return Err(Error::new(ErrorKind::SyntaxError, "changed() takes one argument here"));
             };
             let bracket = self.token_behind(end_of(&node.expr));
-            self.count(bracket + 1, node.span().end_offset as usize - 1);
+            let closing = node.span().end_offset as usize - 1;
+            self.count(bracket + 1, closing);
+            // The loop keeps it, and would never be freed if it kept itself.
+            if let Some(place) = self.tokens.get(bracket + 1) {
+                let at = place.start;
+                self.edit(at, 0, OPEN_STORED);
+                self.edit(closing, 0, "))");
+            }
         }
-        self.expression(&node.expr)?;
+        if is_namespace(&node.expr) {
+            self.whole.insert("namespace");
+        }
+        self.base(&node.expr)?;
         self.arguments(&node.args)
     }
 
-    fn map(&mut self, node: &Spanned<Map>) -> Result<(), Error> {
+    fn map(&mut self, node: &'a Spanned<Map<'a>>) -> Result<(), Error> {
         let mut before = self.token_at(node.span().start_offset as usize);
         for (key, value) in node.keys.iter().zip(&node.values) {
             let colon = self.token_behind(end_of(key));
@@ -221,7 +315,7 @@ impl Edits {
     }
 
     /// Edits a chain of one operator, which the tree holds as the first two operands, with the third, and so on.
-    fn operator(&mut self, node: &Spanned<BinOp>) -> Result<(), Error> {
+    fn operator(&mut self, node: &'a Spanned<BinOp<'a>>) -> Result<(), Error> {
         use BinOpKind::{Add, Concat, Eq, Gt, Gte, In, Lt, Lte, Ne};
         let start = node.span().start_offset;
         let call = match node.op {
@@ -258,7 +352,7 @@ impl Edits {
     }
 
     /// Counts what is compared: `first`, which begins at the token `start`, with all of `others` in turn.
-    fn compared(&mut self, start: usize, first: &Expr, others: &[&Expr]) -> Result<(), Error> {
+    fn compared(&mut self, start: usize, first: &'a Expr<'a>, others: &[&'a Expr<'a>]) -> Result<(), Error> {
         let (mut operand, mut start) = (first, start);
         for next in others.iter().map(Some).chain([None]) {
             let behind = self.token_behind(end_of(operand));
@@ -331,113 +425,16 @@ impl Edits {
     }
 }
 
+fn is_namespace(expression: &Expr) -> bool {
+    matches!(expression, Expr::Var(variable) if variable.id == "namespace")
+}
+
 fn end_of(expression: &Expr) -> usize {
     expression.span().end_offset as usize
 }
 
 fn not_understood() -> Error {
     Error::new(ErrorKind::SyntaxError, "the operands of an operator are not understood")
-}
-
-/// A value that is about to be compared, or looked up: pays for all that is in it.
-pub(super) fn counted(state: &State, value: Value) -> Result<Value, Error> {
-    walk(state, &value, 0)?;
-    Ok(value)
-}
-
-fn walk(state: &State, value: &Value, depth: usize) -> Result<(), Error> {
-    if !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map) {
-        return Ok(());
-    }
-    if depth > MAX_DEPTH {
-        return Err(invalid(format!("a value that is compared is nested more than {MAX_DEPTH} levels deep")));
-    }
-    for item in value.try_iter()?.checked() {
-        let item = item?;
-        state.consume_fuel(1)?;
-        if value.kind() == ValueKind::Map {
-            walk(state, &value.get_item(&item)?, depth + 1)?;
-        }
-        walk(state, &item, depth + 1)?;
-    }
-    Ok(())
-}
-
-/// `a + b + …`.
-pub(super) fn add(state: &State, operands: Rest<Value>) -> Result<Value, Error> {
-    let mut operands = operands.0.into_iter();
-    let mut sum = operands.next().unwrap_or_default();
-    let mut texts: Option<Text> = None;
-    for operand in operands {
-        match (&mut texts, operand.as_str()) {
-            (Some(texts), Some(text)) => texts.push(text)?,
-            (None, Some(text)) if sum.as_str().is_some() => {
-                let mut joined = Text::new(state);
-                joined.push(sum.as_str().unwrap_or_default())?;
-                joined.push(text)?;
-                texts = Some(joined);
-            }
-            _ => {
-                if let Some(texts) = texts.take() {
-                    sum = Value::from(texts.finish()?);
-                }
-                sum = two(state, &sum, &operand)?;
-            }
-        }
-    }
-    texts.map_or(Ok(sum), |texts| texts.finish().map(Value::from))
-}
-
-fn two(state: &State, left: &Value, right: &Value) -> Result<Value, Error> {
-    let is_list = |value: &Value| matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable);
-    if let Some(value) = [left, right].into_iter().find(|value| value.is_undefined()) {
-        return Err(super::filters::undefined(value));
-    }
-    if is_list(left) && is_list(right) && left.is_tuple() == right.is_tuple() {
-        let mut items = Vec::new();
-        for value in [left, right] {
-            charge(state, value.len().unwrap_or(0).saturating_mul(32))?;
-            for item in value.try_iter()?.checked() {
-                items.push(item?);
-            }
-        }
-        return Ok(if left.is_tuple() { Value::from(Tuple::from(items)) } else { Value::from(items) });
-    }
-    if let (Some(a), Some(b)) = (whole(left), whole(right)) {
-        return a.checked_add(b).map(Value::from).ok_or_else(|| invalid("the sum has more than 128 bits"));
-    }
-    if let (Some(a), Some(b)) = (number(left), number(right)) {
-        return Ok(from_float(a + b));
-    }
-    let (a, b) = (type_name(left), type_name(right));
-    Err(match left.kind() {
-        ValueKind::String => invalid(format!("can only concatenate str (not \"{b}\") to str")),
-        _ => invalid(format!("unsupported operand type(s) for +: '{a}' and '{b}'")),
-    })
-}
-
-fn whole(value: &Value) -> Option<i128> {
-    match value.kind() {
-        ValueKind::Bool => Some(i128::from(value.is_true())),
-        ValueKind::Number if value.is_integer() => i128::try_from(value.clone()).ok(),
-        _ => None,
-    }
-}
-
-fn number(value: &Value) -> Option<f64> {
-    as_float(value).or_else(|| whole(value).map(|whole| whole as f64))
-}
-
-/// `a ~ b ~ …`.
-pub(super) fn concat(state: &State, operands: Rest<Value>) -> Result<String, Error> {
-    let mut out = Text::new(state);
-    for operand in operands.0 {
-        match operand.as_str() {
-            Some(text) => out.push(text)?,
-            None => out.push(&str_of(state, &operand)?)?,
-        }
-    }
-    out.finish()
 }
 
 #[cfg(test)]
@@ -449,6 +446,9 @@ mod tests {
         for (source, rewritten) in [
             ("{{ a + b }}", "{{ whin_add(a , b) }}"),
             ("{{a+b+c}}", "{{whin_add(a,b,c)}}"),
+            ("{{ '[' ~ m.r+']' }}", "{{ whin_add(whin_concat('[' , m.r),']') }}"),
+            ("{{ a ~ b+c~d }}", "{{ whin_add(whin_concat(a , b),whin_concat(c,d)) }}"),
+            ("{% if a in['b'] %}{% endif %}", "{% if whin_counted(a) in whin_counted(['b']) %}{% endif %}"),
             ("{{ (a + b) + (c) }}", "{{ whin_add((whin_add(a , b)) , (c)) }}"),
             (
                 "{{ a + (b + c) ~ d ~ 'x + y' }}",
@@ -460,7 +460,17 @@ mod tests {
             ),
             (
                 "{{ a['x' + y].z(b ~ c)[d + 1:] + -e }}",
-                "{{ whin_add(a[whin_counted(whin_add('x' , y))].z(whin_concat(b , c))[whin_add(d , 1):] , -e) }}",
+                "{{ whin_add(a.whin_measured()[whin_counted(whin_add('x' , y))].z(whin_concat(b , c)).whin_measured()[whin_add(d , 1):] , -e) }}",
+            ),
+            (
+                "{% if(n)==5 or(n)==5 and not(n)==5 %}{% elif(n)==5 %}{% endif %}",
+                "{% if whin_counted((n))==whin_counted(5) or whin_counted((n))==whin_counted(5) and not \
+                 whin_counted((n))==whin_counted(5) %}{% elif whin_counted((n))==whin_counted(5) %}{% endif %}",
+            ),
+            (
+                "{{ 'x'in'xyz' }}{{ 2 if 1 else(n)+5 }}{{ 1 not in[1] }}",
+                "{{ whin_counted('x')in whin_counted('xyz') }}{{ 2 if 1 else whin_add((n),5) }}{{ whin_counted(1) \
+                 not in whin_counted([1]) }}",
             ),
             (
                 "{% set a = b +\n c if (d + e) is eq 1 else [f + g, {'h': i + j}] %}",

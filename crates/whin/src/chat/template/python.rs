@@ -84,7 +84,7 @@ fn write_repr(out: &mut Text, value: &Value, depth: usize) -> Result<(), Error> 
     }
     match value.kind() {
         ValueKind::Undefined => out.push("Undefined"),
-        ValueKind::String => out.push(&quoted(value.as_str().unwrap_or_default())),
+        ValueKind::String => quote(value.as_str().unwrap_or_default(), &mut |piece| out.push(piece)),
         ValueKind::Number => out.push(&number(value)),
         ValueKind::Seq | ValueKind::Iterable if value.downcast_object_ref::<Range>().is_some() => {
             out.push(&value.to_string())
@@ -101,7 +101,10 @@ fn write_repr(out: &mut Text, value: &Value, depth: usize) -> Result<(), Error> 
             }
             out.push("}")
         }
-        // None, True, False, numbers of our own, functions.
+        ValueKind::Plain if !is_own_number(value) && value.to_string().contains("::") => {
+            out.push("<function>")
+        }
+        // None, True, False, numbers of our own.
         _ => out.push(&value.to_string()),
     }
 }
@@ -172,35 +175,46 @@ pub(super) fn float_repr(float: f64) -> String {
 
 /// `repr` of a string.
 pub(super) fn quoted(text: &str) -> String {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let mut out = String::with_capacity(text.len() + 2);
-    out.push(quote);
-    for c in text.chars() {
-        match c {
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\\' => out.push_str("\\\\"),
-            c if c == quote => {
-                out.push('\\');
-                out.push(c);
-            }
-            ' '..='~' => out.push(c),
-            c if is_printable(c) => out.push(c),
-            c => match u32::from(c) {
-                code @ ..=0xff => out.push_str(&format!("\\x{code:02x}")),
-                code @ ..=0xffff => out.push_str(&format!("\\u{code:04x}")),
-                code => out.push_str(&format!("\\U{code:08x}")),
-            },
-        }
-    }
-    out.push(quote);
+    // It never fails.
+    let _ = quote(text, &mut |piece| {
+        out.push_str(piece);
+        Ok(())
+    });
     out
+}
+
+/// The `repr` of a string in pieces.
+fn quote(text: &str, push: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+    let quote = if text.contains('\'') && !text.contains('"') { "\"" } else { "'" };
+    push(quote)?;
+    let mut plain = 0;
+    for (at, c) in text.char_indices() {
+        let escaped = match c {
+            '\n' => "\\n".to_owned(),
+            '\r' => "\\r".to_owned(),
+            '\t' => "\\t".to_owned(),
+            '\\' => "\\\\".to_owned(),
+            c if quote.starts_with(c) => format!("\\{c}"),
+            ' '..='~' => continue,
+            c if is_printable(c) => continue,
+            c => match u32::from(c) {
+                code @ ..=0xff => format!("\\x{code:02x}"),
+                code @ ..=0xffff => format!("\\u{code:04x}"),
+                code => format!("\\U{code:08x}"),
+            },
+        };
+        push(&text[plain..at])?;
+        push(&escaped)?;
+        plain = at + c.len_utf8();
+    }
+    push(&text[plain..])?;
+    push(quote)
 }
 
 /// `str.isprintable` of one character. Rust escapes the same categories as Python, and besides what combines with the
 /// character before it, which a letter in front prevents.
-fn is_printable(c: char) -> bool {
+pub(super) fn is_printable(c: char) -> bool {
     let mut pair = String::from("a");
     pair.push(c);
     pair.escape_debug().count() == 2

@@ -1,5 +1,7 @@
 //! What the template engine reads otherwise than Jinja, rewritten.
 
+use std::borrow::Cow;
+
 use minijinja::{Error, ErrorKind};
 
 /// The longest line, in bytes, and the most lines: the engine counts both in 16 bits.
@@ -34,10 +36,15 @@ pub(super) fn for_the_engine(source: &str) -> Result<String, Error> {
             _ => 1,
         };
         let (tag, behind) = tag.split_at(end);
-        if word(tag) != "raw" && !tag.starts_with("{#") {
+        let is_code = word(tag) != "raw" && !tag.starts_with("{#");
+        if is_code {
             check(tag)?;
         }
+        let tag = &*if is_code { with_joined_lines(tag) } else { Cow::Borrowed(tag) };
         match word(tag) {
+            "" if tag.starts_with("{{") => out.push_str(&with_tuple(tag)),
+            "block" => out.push_str(&without_name(tag, "with")),
+            "endblock" => out.push_str(&without_name(tag, "endwith")),
             "generation" => out.push_str(&tag.replacen("generation", "with", 1)),
             "for" => out.push_str(&with_checked_iterable(tag)),
             "raw" => out.push_str(&with_line_end(tag)),
@@ -68,6 +75,33 @@ fn check(tag: &str) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Lines in strings go on behind a stroke.
+fn with_joined_lines(tag: &str) -> Cow<'_, str> {
+    if !tag.contains("\\\n") {
+        return Cow::Borrowed(tag);
+    }
+    let mut out = String::with_capacity(tag.len());
+    let mut chars = tag.chars();
+    let mut quote = None;
+    while let Some(c) = chars.next() {
+        match (quote, c) {
+            (Some(_), '\\') => match chars.next() {
+                Some('\n') => {}
+                escaped => out.extend([c].into_iter().chain(escaped)),
+            },
+            (Some(open), c) => {
+                quote = quote.filter(|_| c != open);
+                out.push(c);
+            }
+            (None, c) => {
+                quote = matches!(c, '"' | '\'').then_some(c);
+                out.push(c);
+            }
+        }
+    }
+    Cow::Owned(out)
 }
 
 /// A tag with all its strings empty.
@@ -140,11 +174,45 @@ fn with_checked_iterable(tag: &str) -> String {
     let Some(&(_, iterable)) = words.iter().find(|(word, _)| *word == "in") else { return tag.to_owned() };
     let behind = words.iter().find(|(word, at)| *at > iterable && matches!(*word, "if" | "recursive"));
     let end = behind.map_or(inside.len(), |(word, at)| at - word.len());
-    if iterable > end {
+    if iterable > end || tag[iterable..end].trim().is_empty() {
         return tag.to_owned();
     }
     // The line ends inside stay where they are, for the line numbers of errors.
     format!("{} ({}) | whin_each {}", &tag[..iterable], &tag[iterable..end], &tag[end..])
+}
+
+/// A tag that prints several values, with brackets around them: a tuple.
+fn with_tuple(tag: &str) -> String {
+    let Some(inside) = tag.strip_prefix("{{").and_then(|inside| inside.strip_suffix("}}")) else {
+        return tag.to_owned();
+    };
+    let opening = inside.len() - inside.strip_prefix(['-', '+']).unwrap_or(inside).len();
+    let closing =
+        inside[opening..].strip_suffix(['-', '+']).map_or(inside.len(), |rest| opening + rest.len());
+    let printed = &inside[opening..closing];
+    match has_top_level_comma(printed) {
+        true => format!("{{{{{}({printed}){}}}}}", &inside[..opening], &inside[closing..]),
+        false => tag.to_owned(),
+    }
+}
+
+fn has_top_level_comma(tag: &str) -> bool {
+    let mut depth = 0;
+    without_strings(tag).chars().any(|c| {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            _ => {}
+        }
+        c == ',' && depth == 0
+    })
+}
+
+/// A block tag of another name and nothing more; its lines stay.
+fn without_name(tag: &str, name: &str) -> String {
+    let sign = |c: Option<char>| c.filter(|c| matches!(c, '-' | '+')).map_or(String::new(), String::from);
+    let (first, last) = (tag.chars().nth(2), tag.strip_suffix("%}").and_then(|tag| tag.chars().last()));
+    format!("{{%{} {name} {}{}%}}", sign(first), "\n".repeat(tag.matches('\n').count()), sign(last))
 }
 
 /// The words of a block tag outside of strings and brackets, each with the place behind it.
@@ -235,6 +303,13 @@ mod tests {
                 "{{ {'a': {'b': 1}} ~ '{% for x in y %}' }}{{x}}",
                 "{{ {'a': {'b': 1}} ~ '{% for x in y %}' }}{{x}}",
             ),
+            (
+                "{{ a, b }}{{- 1, -}}{{ f(a, b) }}{{ 'a,' }}",
+                "{{( a, b )}}{{-( 1, )-}}{{ f(a, b) }}{{ 'a,' }}",
+            ),
+            ("{%- block a scoped -%}b{% endblock\na %}", "{%- with -%}b{% endwith \n%}"),
+            ("{{ 'a\\\nb' }}{{ 'a\\\\\nb' }}", "{{ 'ab' }}{{ 'a\\\\\nb' }}"),
+            ("{% for x in %}", "{% for x in %}"),
             ("generation { %é{", "generation { %é{"),
         ] {
             assert_eq!(for_the_engine(source).unwrap(), rewritten);

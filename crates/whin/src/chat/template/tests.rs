@@ -79,7 +79,11 @@ fn roles_and_parts_follow_the_template() {
     };
     let developer = serde_json::json!({"role": "developer", "content": "x"});
     assert_eq!(shown("{{ messages[0].role }}", developer.clone()), "system");
-    assert_eq!(shown("{# developer #}{{ messages[0].role }}", developer), "developer");
+    assert_eq!(shown("{# a developer #}{{ messages[0].role }}", developer.clone()), "system");
+    for role in ["'developer'", "\"developer\""] {
+        let text = format!("{{% if messages[0].role == {role} %}}{{{{ messages[0].role }}}}{{% endif %}}");
+        assert_eq!(shown(&text, developer.clone()), "developer");
+    }
     let parts = serde_json::json!({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]});
     assert_eq!(shown("{{ messages[0].content }}", parts.clone()), "a\nb");
     assert_eq!(shown("{% for part in messages[0].content %}<{{ part.text }}>{% endfor %}", parts), "<a><b>");
