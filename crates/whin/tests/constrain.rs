@@ -196,6 +196,7 @@ fn what_cannot_be_enforced_is_refused_by_name_and_place() {
         (json!({ "multipleOf": 0 }), "not more than 0"),
         (json!({ "multipleOf": 1001 }), "remainders"),
         (json!({ "multipleOf": 0.07 }), "remainders"),
+        (json!({ "multipleOf": 1e-9 }), "remainders"),
         (json!({ "enum": ["\u{1}"] }), "U+0001"),
         (json!({ "properties": { "\u{7f}": {} } }), "U+007F"),
         (json!({ "minProperties": 3, "required": ["a"] }), "minProperties"),
