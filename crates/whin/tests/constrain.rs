@@ -196,6 +196,7 @@ fn what_cannot_be_enforced_is_refused_by_name_and_place() {
         (json!({ "multipleOf": 0 }), "not more than 0"),
         (json!({ "multipleOf": 1001 }), "remainders"),
         (json!({ "multipleOf": 0.07 }), "remainders"),
+        (json!({ "multipleOf": 1e-9 }), "remainders"),
         (json!({ "enum": ["\u{1}"] }), "U+0001"),
         (json!({ "properties": { "\u{7f}": {} } }), "U+007F"),
         (json!({ "minProperties": 3, "required": ["a"] }), "minProperties"),
@@ -290,12 +291,15 @@ fn compiled_grammars_are_kept_within_bounds_and_shared() {
 
     let schema =
         json!({ "type": "object", "properties": { "text": { "enum": (0..3000).collect::<Vec<_>>() } } });
-    let started = Instant::now();
-    drop(walker.matcher(&Format::json_schema(schema.clone())));
-    let first = started.elapsed();
-    let started = Instant::now();
-    drop(walker.matcher(&Format::json_schema(schema)));
-    assert!(started.elapsed() < first / 2, "{:?} after {first:?}", started.elapsed());
+    let grammar = Grammar::new(&Format::json_schema(schema)).unwrap();
+    let time = || {
+        let started = Instant::now();
+        drop(walker.grammars.compile(&grammar).unwrap());
+        started.elapsed()
+    };
+    let first = time();
+    let again = (0..5).map(|_| time()).min().unwrap();
+    assert!(again < first / 2, "{again:?} after {first:?}");
 }
 
 /// Every pair of bounds, and numbers on both sides of them.

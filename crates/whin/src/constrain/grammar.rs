@@ -44,7 +44,7 @@ pub enum Format {
     /// Any JSON object.
     JsonObject,
     /// A JSON value that a JSON Schema (draft 2020-12, and what older drafts spell differently) accepts. Properties
-    /// come in the order of the schema. Between the parts of the value stand a space, a line break with up to 32
+    /// come in the order of the schema; patterns are JavaScript's. Between the parts of the value stand a space, a line break with up to 32
     /// blanks of indentation, or nothing.
     JsonSchema {
         /// The schema: an object or a boolean.

@@ -18,7 +18,8 @@ pub(super) fn is_bearable(root: &Value, definitions: &[Value]) -> bool {
 
 /// About how many alternatives the regular expression has at any place.
 pub(in crate::constrain) fn alternatives(pattern: &str) -> f64 {
-    1.0 + pattern.matches(['|', '*', '+', '?', '{', '[']).count() as f64
+    let codes = pattern.matches("\\x{").count(); // no repetitions
+    1.0 + (pattern.matches(['|', '*', '+', '?', '{', '[']).count() - codes) as f64
 }
 
 struct Weights<'a> {

@@ -95,7 +95,7 @@ impl Reader<'_> {
             loop {
                 match self.chars.next() {
                     Some('}') => return Ok(code),
-                    Some(char) if char.is_ascii_hexdigit() && code <= 0xFFFF_FFF => {
+                    Some(char) if char.is_ascii_hexdigit() && code <= 0x0FFF_FFFF => {
                         code = code * 16 + char.to_digit(16).unwrap_or(0);
                     }
                     _ => return Err("an escape \\u{…} holds hexadecimal digits".into()),

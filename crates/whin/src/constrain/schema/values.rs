@@ -34,6 +34,9 @@ const LARGEST_PATTERN: u64 = 16_000;
 /// The remainders that are kept apart for `multipleOf`.
 const LARGEST_FACTOR: f64 = 1000.0;
 
+/// Digits after the point for `multipleOf`: the compiler computes remainders in 32 bits.
+const MAX_FACTOR_PLACES: i64 = 8;
+
 const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
 
 /// Formats that the compiler knows and enforces. It has others, under the names of [`exact_format`], which let a
@@ -158,11 +161,14 @@ fn factor(number: &Number) -> Result<(), String> {
     }
     // As the compiler makes a whole number of it.
     let (mut whole, mut places) = (value, 0);
-    while whole.fract() != 0.0 && places <= MAX_PLACES {
+    while whole.fract() != 0.0 && places <= MAX_FACTOR_PLACES {
         whole *= 10.0;
         places += 1;
     }
-    if whole > LARGEST_FACTOR || decimal(&format!("{whole:e}")).0 != decimal(number.as_str()).0 {
+    if places > MAX_FACTOR_PLACES
+        || whole > LARGEST_FACTOR
+        || decimal(&format!("{whole:e}")).0 != decimal(number.as_str()).0
+    {
         return Err(format!("{number} has too many remainders"));
     }
     Ok(())
