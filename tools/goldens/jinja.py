@@ -342,7 +342,7 @@ CLOSE = r"""
 {% if(i)+1==8 %}y{% endif %}{% for x in(nums)+(nums) %}{{x}}{% endfor %}{% for x in nums if(x)==3 %}{{x}}{% endfor %}
 {{ html|e }}|{{ html|e|e }}|{{ html|e + '<' }}|{{ '<' + html|e }}|{{ html|e ~ '<' }}|{{ html|safe + '<' }}|{{ '<' + '<'|safe }}
 {{ html|forceescape }}|{{ html|e|forceescape }}|{{ [html|e, '<']|join('<') }}|{{ (html|e).upper() + '<' }}|{{ (html|e)|upper + '<' }}|{{ (html|e)|trim + '<' }}
-{{ ('<'|e).strip() + '<' }}|{{ ('<,'|e).split(',')[0] + '<' }}|{{ ('<'|e)|string + '<' }}|{{ '<'|e + '<' + '>' + '>'|e }}|{{ ('<'|e)[:2] + '<' }}|{{ '<'|e * 2 + '<' }}|{{ ('<'|e ~ '') + '<' }}
+{{ ('<'|e).strip() + '<' }}|{{ ('<,'|e).split(',')[0] + '<' }}|{{ ('<'|e)|string + '<' }}|{{ '<'|e + '<' + '>' + '>'|e }}|{{ '<'|e * 2 + '<' }}|{{ ('<'|e ~ '') + '<' }}
 {{ '<'|escape + 1|string }}|{{ '<'|e == '&lt;' }}|{{ ('a'|safe).replace('a', '<') }}|{{ '<'|safe|tojson }}|{{ ['<'|safe]|string }}
 {{ empty|d('x', boolean=true) }}|{{ empty|default('x', true) }}|{{ missing|d }}|{{ missing|d('y', boolean=false) }}|{{ n|default(default_value='z', boolean=true) }}
 {{ dict([('a', 1), ('b', 2)]) }}|{{ dict(d.items())|length }}|{{ dict(d, z=1).z }}|{{ dict({'a': 1}.items(), b=2) }}|{{ dict([1]) }}|{{ dict(1) }}
@@ -362,7 +362,7 @@ CLOSE = r"""
 {% set ns = namespace(a=1) %}{% macro m(x) %}{{ x.a }}{% endmacro %}{% set ns.a = [1, {'k': 2}] if t else n %}{{ m(ns) }}{% set ns.b = 1, 2 %}{{ ns.b }}
 {{ '{} {}'.format('a', 1) }}|{{ '%s-%s'|format('a', 1) }}|{{ 'xxabcxx'.strip('x') }}|{{ ' a  b '.split() }}|{{ ' a  b '.rsplit(None, 1) }}|{{ lines.splitlines() }}
 """.strip().split("\n")
-JOINED = ["{{ 'a\\\nb' }}", "{{ \"a\\\\\\\nb\" }}\nx"]
+JOINED = ["{{ ('<'|e)[:2] + '<' }}", "{{ 'a\\\nb' }}", "{{ \"a\\\\\\\nb\" }}\nx"]
 
 
 class FixedClock(datetime):

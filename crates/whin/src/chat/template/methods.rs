@@ -102,8 +102,16 @@ pub(super) fn call(state: &mut State, value: &Value, method: &str, args: &[Value
         ValueKind::String => {
             let text = value.as_str().unwrap_or_default();
             charge(state, text.len())?;
-            let found = string(state, text, method, args)?;
-            Ok(if value.is_safe() { safe(found) } else { found })
+            if !value.is_safe() {
+                return string(state, text, method, args);
+            }
+            let mut args = args.to_vec();
+            if let ("replace", Some(new)) =
+                (method, args.get_mut(1).filter(|new| !new.is_safe() && !new.is_kwargs()))
+            {
+                *new = Value::from_safe_string(super::markup::escaped(state, new)?);
+            }
+            string(state, text, method, &args).map(safe)
         }
         ValueKind::Map => dictionary(state, value, method, args),
         ValueKind::Seq => list(state, value, method, args),

@@ -72,12 +72,12 @@ fn walk(state: &State, value: &Value, how: Walk, depth: usize) -> Result<(), Err
     Ok(())
 }
 
-/// Whether a value is one of the engine's own that hold others without showing them: a namespace, a macro, a loop.
+/// Whether a value holds others without showing them: a namespace, a macro, a loop, or an object of another kind.
 fn holds_unseen(value: &Value) -> bool {
+    let is_engines = |name: &str| ["Namespace", "Macro", "Loop"].iter().any(|end| name.ends_with(end));
     match value.kind() {
         ValueKind::Plain => !super::python::is_own_number(value),
-        ValueKind::Map => value.as_object().is_some_and(|object| object.type_name().contains("Namespace")),
-        _ => false,
+        _ => value.as_object().is_some_and(|object| is_engines(object.type_name())),
     }
 }
 

@@ -84,7 +84,12 @@ fn write_repr(out: &mut Text, value: &Value, depth: usize) -> Result<(), Error> 
     }
     match value.kind() {
         ValueKind::Undefined => out.push("Undefined"),
-        ValueKind::String => quote(value.as_str().unwrap_or_default(), &mut |piece| out.push(piece)),
+        ValueKind::String => {
+            let (open, close) = if value.is_safe() { ("Markup(", ")") } else { ("", "") };
+            out.push(open)?;
+            quote(value.as_str().unwrap_or_default(), &mut |piece| out.push(piece))?;
+            out.push(close)
+        }
         ValueKind::Number => out.push(&number(value)),
         ValueKind::Seq | ValueKind::Iterable if value.downcast_object_ref::<Range>().is_some() => {
             out.push(&value.to_string())

@@ -19,7 +19,9 @@ fn render(text: &str, variables: Map<String, Value>) -> crate::Result<String> {
 
 /// Templates that the engine refuses although Jinja renders them, or takes for something else, which nothing outside of it
 /// can change. No chat template is known that needs one of them.
-const KNOWN: [&str; 16] = [
+const KNOWN: [&str; 17] = [
+    // A part of markup is no markup.
+    "{{ ('<'|e)[:2] + '<' }}",
     // Formatting by the operator, a sign in front of a number, a conversion in a format, and a statement: all refused.
     "{{ '%s is %d and %.2f%%' % ('x', 3, 1.5) }}",
     "{{ '%s' % 'a' }}",
