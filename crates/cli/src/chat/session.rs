@@ -120,7 +120,7 @@ impl Session {
         let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let before = fs::metadata(&target).ok();
         if let Some(before) = &before
-            && (!before.is_file() || before.len() > 0 && read_conversation(&target).is_err())
+            && (!before.is_file() || before.len() > 0 && !is_conversation(&target))
         {
             let message = format!("{} is there and is no conversation: choose another name", path.display());
             return Err(invalid(message).into());
@@ -143,6 +143,12 @@ impl Session {
         self.system = has_system.then(|| messages.remove(0));
         (self.messages, self.tools) = (messages, tools);
     }
+}
+
+/// Whether a file holds messages. A list of something else is none.
+fn is_conversation(path: &Path) -> bool {
+    read_conversation(path)
+        .is_ok_and(|found| found.messages.iter().all(|message| message["role"].is_string()))
 }
 
 fn as_system(text: String) -> Value {

@@ -77,6 +77,8 @@ fn json_has_every_field() {
         "generated_text",
         "finish_reason",
         "stop",
+        "answer",
+        "n_reasoning",
         "stopped_on_eos",
         "seed",
         "device",
@@ -94,6 +96,7 @@ fn json_has_every_field() {
     assert_eq!(result["generated_text"], " Paris.");
     assert_eq!(result["finish_reason"], "eos");
     assert_eq!(result["stop"], Value::Null);
+    assert_eq!((&result["answer"], &result["n_reasoning"]), (&Value::Null, &Value::from(0)));
     assert_eq!(result["stopped_on_eos"], true);
     assert_eq!(result["weights"], "int8");
     assert_eq!(result["kv"], "bf16");
