@@ -101,7 +101,7 @@ fn json_has_every_field() {
     assert_eq!(result["weights"], "int8");
     assert_eq!(result["kv"], "bf16");
     assert!(result["seed"].is_u64() && result["device"].is_string());
-    for figure in &expected[11..] {
+    for figure in &expected[13..] {
         assert!(result[*figure].as_f64().unwrap() > 0.0, "{figure} in {result}");
     }
 }
