@@ -233,6 +233,9 @@ impl Engine {
             }
             (None, _) => return Ok(None),
         };
+        for what in grammar.loosened() {
+            tracing::warn!("of the form of the answer, this is not enforced: {what}");
+        }
         let grammars = self.checkpoint.grammars()?;
         let matcher = grammars.compile(&grammar)?;
         let Prompt::Chat(chat) = &request.prompt else {

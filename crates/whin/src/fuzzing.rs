@@ -54,8 +54,8 @@ impl CacheReader {
     }
 }
 
-/// Splits an answer as a whole and in pieces. The first byte chooses the conventions, the second the sizes of the
-/// pieces, and the others are the text. Says whether it holds a call.
+/// Splits an answer as a whole and in pieces. The first byte chooses the conventions and whether the answer is cut off,
+/// the second the sizes of the pieces, and the others are the text. Says whether it holds a call.
 ///
 /// # Panics
 /// If the pieces change what comes out, or the arguments of a call are no JSON object.
@@ -70,10 +70,11 @@ pub fn answer(data: &[u8]) -> bool {
         _ => Phase::Content,
     };
     let conventions = Conventions { reasoning: Some(ReasoningTags::THINK), syntax };
+    let is_cut = choice / (3 * (Syntax::ALL.len() + 1)) % 2 == 1;
     let run = |pieces: &[&str]| {
         let mut router = Router::new(&conventions, start, true);
         let mut deltas: Vec<Delta> = pieces.iter().flat_map(|piece| router.push(piece)).collect();
-        deltas.extend(router.finish());
+        deltas.extend(if is_cut { router.finish_cut() } else { router.finish() });
         let mut joined = Vec::new();
         deltas.into_iter().for_each(|delta| crate::chat::add(&mut joined, delta));
         joined

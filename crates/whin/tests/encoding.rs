@@ -3,9 +3,11 @@
 
 #![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
 
-use std::path::{Path, PathBuf};
+mod golden;
 
-use serde_json::{Value, json};
+use std::path::Path;
+
+use serde_json::json;
 use whin::{Chat, Checkpoint, Conversation, Encoding};
 
 const MODELS: [&str; 5] = ["qwen3", "llama3_1", "gemma3", "deepseek_v3", "smollm2"];
@@ -18,15 +20,9 @@ const CONFIG: &str = r#"{"model_type": "qwen3", "vocab_size": 300000, "hidden_si
     "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 2,
     "max_position_embeddings": 64, "tie_word_embeddings": true}"#;
 
-/// Does something with the checkpoint of each model. Their files are too large for a repository, and lie in the folder
-/// that the environment names.
+/// Does something with the checkpoint of each model.
 fn for_each_model(work: impl Fn(&str, &Checkpoint)) {
-    let Some(fetched) = std::env::var_os("WHIN_CHAT_TOKENIZERS").map(PathBuf::from) else {
-        let why =
-            "not run: WHIN_CHAT_TOKENIZERS names no folder with the models' tokenizers; tools/test sets it";
-        assert!(std::env::var_os("CI").is_none(), "{why}");
-        return eprintln!("{why}");
-    };
+    let Some(fetched) = golden::models() else { return };
     for model in MODELS {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("config.json"), CONFIG).unwrap();
@@ -38,18 +34,7 @@ fn for_each_model(work: impl Fn(&str, &Checkpoint)) {
 }
 
 fn conversations() -> Vec<Conversation> {
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chat-golden.json");
-    let golden: Value = serde_json::from_slice(&std::fs::read(fixture).unwrap()).unwrap();
-    let entries = golden["conversations"].as_array().unwrap();
-    let list = |entry: &Value, key: &str| entry[key].as_array().cloned();
-    let conversation = |entry: &Value| Conversation {
-        messages: list(entry, "messages").unwrap(),
-        tools: list(entry, "tools").unwrap_or_default(),
-        template_kwargs: entry["template_kwargs"].as_object().cloned().unwrap_or_default(),
-        documents: list(entry, "documents"),
-        continue_final_message: entry["continue_final_message"].as_bool().unwrap_or(false),
-    };
-    entries.iter().map(conversation).collect()
+    golden::table()["conversations"].as_array().unwrap().iter().map(golden::conversation).collect()
 }
 
 #[test]

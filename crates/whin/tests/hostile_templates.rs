@@ -82,113 +82,39 @@ fn growing_values() -> Vec<Attack> {
     ]
 }
 
-/// Two lists, each of which holds another one twice, sixty times over.
+/// What is done with two lists, each of which holds another one twice, sixty times over.
+const TWINS: [(&str, &str); 22] = [
+    ("twins compared", "{{ ns.l == ns.d }}"),
+    ("twins tested", "{{ ns.l is eq ns.d }}"),
+    ("twins looked for", "{{ ns.l in [ns.d] }}"),
+    ("twins ordered", "{{ ns.l < ns.d }}"),
+    ("twins sorted", "{{ [ns.l, ns.d] | sort }}"),
+    ("twins counted", "{{ [ns.l].count(ns.d) }}"),
+    ("twins unified", "{{ [ns.l, ns.d] | unique | list }}"),
+    ("a twin as a key", "{{ {ns.l: 1} }}"),
+    ("twins compared by max", "{{ [ns.l, ns.d] | max }}"),
+    ("twins grouped", "{{ [[ns.l], [ns.d]] | groupby(0) }}"),
+    ("twins selected", "{{ [ns.l] | select('in', [ns.d]) | list }}"),
+    ("a twin as a subscript", "{{ messages[0][ns.l] }}"),
+    ("a twin as an attribute", "{{ messages | map(attribute=ns.l) | list }}"),
+    ("a twin in an error", "{{ ns.l - 1 }}"),
+    ("a twin in an error of a filter", "{{ 'x' | replace(ns.l, ns.d) }}"),
+    ("a twin formatted", "{{ '%s' | format(ns.l) }}"),
+    ("a twin formatted by str", "{{ '{}'.format(ns.l) }}"),
+    ("a twin raised", "{{ raise_exception(ns.l) }}"),
+    ("a twin in upper case", "{{ ns.l | upper }}"),
+    ("a twin printed", "{{ ns.l | pprint }}"),
+    ("a twin sliced", "{{ ns.l[::ns.d] }}"),
+    ("a twin in a set", "{% set ns.x = dict(a=ns.l) %}{{ ns.x == dict(a=ns.d) }}"),
+];
+
 fn compared_values() -> Vec<Attack> {
     let twins = "{% set ns.l = [ns.l, ns.l] %}{% set ns.d = [ns.d, ns.d] %}";
-    vec![
-        (
-            "twins compared",
-            growing(&format!("{twins}{{% if loop.index > 60 %}}{{{{ ns.l == ns.d }}}}{{% endif %}}")),
-        ),
-        (
-            "twins tested",
-            growing(&format!("{twins}{{% if loop.index > 60 %}}{{{{ ns.l is eq ns.d }}}}{{% endif %}}")),
-        ),
-        (
-            "twins looked for",
-            growing(&format!("{twins}{{% if loop.index > 60 %}}{{{{ ns.l in [ns.d] }}}}{{% endif %}}")),
-        ),
-        (
-            "twins ordered",
-            growing(&format!("{twins}{{% if loop.index > 60 %}}{{{{ ns.l < ns.d }}}}{{% endif %}}")),
-        ),
-        (
-            "twins sorted",
-            growing(&format!("{twins}{{% if loop.index > 60 %}}{{{{ [ns.l, ns.d] | sort }}}}{{% endif %}}")),
-        ),
-        (
-            "twins counted",
-            growing(&format!("{twins}{{% if loop.index > 60 %}}{{{{ [ns.l].count(ns.d) }}}}{{% endif %}}")),
-        ),
-        (
-            "twins unified",
-            growing(&format!(
-                "{twins}{{% if loop.index > 60 %}}{{{{ [ns.l, ns.d] | unique | list }}}}{{% endif %}}"
-            )),
-        ),
-        (
-            "a twin as a key",
-            growing(&format!("{twins}{{% if loop.index > 60 %}}{{{{ {{ns.l: 1}} }}}}{{% endif %}}")),
-        ),
-        (
-            "twins compared by max",
-            growing(&format!("{twins}{{% if loop.index > 60 %}}{{{{ [ns.l, ns.d] | max }}}}{{% endif %}}")),
-        ),
-        (
-            "twins grouped",
-            growing(&format!(
-                "{twins}{{% if loop.index > 60 %}}{{{{ [[ns.l], [ns.d]] | groupby(0) }}}}{{% endif %}}"
-            )),
-        ),
+    let later =
+        |&(name, step)| (name, growing(&format!("{twins}{{% if loop.index > 60 %}}{step}{{% endif %}}")));
+    let mut attacks: Vec<Attack> = TWINS.iter().map(later).collect();
+    attacks.extend([
         ("twins changed", growing(&format!("{twins}{{% if loop.changed(ns.l) %}}{{% endif %}}"))),
-        (
-            "twins selected",
-            growing(&format!(
-                "{twins}{{% if loop.index > 60 %}}{{{{ [ns.l] | select('in', [ns.d]) | list }}}}{{% endif %}}"
-            )),
-        ),
-        (
-            "a twin as a subscript",
-            growing(&format!("{twins}{{% if loop.index > 60 %}}{{{{ messages[0][ns.l] }}}}{{% endif %}}")),
-        ),
-        (
-            "a twin as an attribute",
-            growing(&format!(
-                "{twins}{{% if loop.index > 60 %}}{{{{ messages | map(attribute=ns.l) | list }}}}{{% endif %}}"
-            )),
-        ),
-        (
-            "a twin in an error",
-            growing(&format!("{twins}{{% if loop.index > 60 %}}{{{{ ns.l - 1 }}}}{{% endif %}}")),
-        ),
-        (
-            "a twin in an error of a filter",
-            growing(&format!(
-                "{twins}{{% if loop.index > 60 %}}{{{{ 'x' | replace(ns.l, ns.d) }}}}{{% endif %}}"
-            )),
-        ),
-        (
-            "a twin formatted",
-            growing(&format!("{twins}{{% if loop.index > 60 %}}{{{{ '%s' | format(ns.l) }}}}{{% endif %}}")),
-        ),
-        (
-            "a twin formatted by str",
-            growing(&format!("{twins}{{% if loop.index > 60 %}}{{{{ '{{}}'.format(ns.l) }}}}{{% endif %}}")),
-        ),
-        (
-            "a twin raised",
-            growing(&format!(
-                "{twins}{{% if loop.index > 60 %}}{{{{ raise_exception(ns.l) }}}}{{% endif %}}"
-            )),
-        ),
-        (
-            "a twin in upper case",
-            growing(&format!("{twins}{{% if loop.index > 60 %}}{{{{ ns.l | upper }}}}{{% endif %}}")),
-        ),
-        (
-            "a twin printed",
-            growing(&format!("{twins}{{% if loop.index > 60 %}}{{{{ ns.l | pprint }}}}{{% endif %}}")),
-        ),
-        (
-            "a twin sliced",
-            growing(&format!("{twins}{{% if loop.index > 60 %}}{{{{ ns.l[::ns.d] }}}}{{% endif %}}")),
-        ),
-        (
-            "a twin in a set",
-            growing(&format!(
-                "{twins}{{% if loop.index > 60 %}}{{% set ns.x = dict(a=ns.l) %}}{{{{ ns.x == dict(a=ns.d) }}}}{{% endif %}}"
-            )),
-        ),
         (
             "deep twins compared",
             growing("{% set ns.l = [ns.l] %}{% set ns.d = [ns.d] %}") + "{{ ns.l == ns.d }}",
@@ -205,7 +131,8 @@ fn compared_values() -> Vec<Attack> {
                 "{% set ns.l = [ns.l, ns.l] %}{% if loop.index > 60 %}{{ ns.l == [ns.l[0], ns.l[1]] }}{% endif %}",
             ),
         ),
-    ]
+    ]);
+    attacks
 }
 
 /// Calls without an end, and long ranges.
@@ -279,85 +206,74 @@ fn long(step: &str) -> String {
     )
 }
 
-/// Work on long texts that is not to be had for nothing.
+/// Work on long texts that is not to be had for nothing: what is done with them again and again.
+const LONG_TEXTS: [(&str, &str); 20] = [
+    ("long texts equal", "{% if s == t %}{% endif %}"),
+    ("long texts tested", "{% if s is eq t %}{% endif %}"),
+    ("long texts ordered", "{% if s < t %}{% endif %}"),
+    ("long texts in lists", "{% if [s] == [t] %}{% endif %}"),
+    ("a long text in a list", "{% if s in [t] %}{% endif %}"),
+    ("a long text as a key", "{% if s in messages[0] %}{% endif %}"),
+    ("a long text got", "{% set q = messages[0].get(s) %}"),
+    ("a long text as a subscript", "{% set q = messages[0][s] %}"),
+    ("a long text in a dictionary", "{% set q = {s: 1} %}"),
+    ("a long text of a dictionary", "{% set q = dict([(s, 1)]) %}"),
+    ("long texts sorted", "{% set q = ([s, t] * 1000) | sort %}"),
+    ("long texts unified", "{% set q = ([s, t] * 1000) | unique | list %}"),
+    ("the longest text", "{% set q = ([s, t] * 1000) | max %}"),
+    ("long texts grouped", "{% set q = ([[s], [t]] * 1000) | groupby('0') %}"),
+    ("long texts counted", "{% set q = ([s] * 1000).count(t) %}"),
+    ("many beginnings", "{% set q = s.startswith((t,) * 100000) %}"),
+    ("the last of many characters", "{% set q = e[999999] %}"),
+    ("the last of many characters by a name", "{% set k = -1 %}{% set q = e[k] %}"),
+    ("a slice of many characters", "{% set q = e[900000:900001] %}"),
+    ("an escaped text in a list", "{% set q = ['\\x01' * 4000000] | string %}"),
+];
+
+/// The same in one step.
+const ONE_STEP: [(&str, &str); 11] = [
+    ("a long text in many fields", "{% set f = '{0}' * 1000000 %}{{ f.format('x' * 100000) }}"),
+    ("a long text in some fields", "{% set f = '{0}' * 100000 %}{{ f.format('x' * 10000) | length }}"),
+    ("a long text by a name", "{% set f = '{a}' * 100000 %}{{ f.format(a='x' * 10000) | length }}"),
+    (
+        "a long text in many fields of a filter",
+        "{% set f = '%s' * 100000 %}{{ f | format(*(['x' * 10000] * 100000)) }}",
+    ),
+    ("a long text by a name of a filter", "{% set f = '%(a)s' * 100000 %}{{ f | format(a='x' * 10000) }}"),
+    ("many wide fields", "{% set f = '{0:9999}' * 100000 %}{{ f.format(1) | length }}"),
+    ("many lines", "{{ ('\\n' * 16000000).splitlines() | length }}"),
+    ("many lines indented", "{{ ('\\n' * 16000000) | indent | length }}"),
+    ("many words", "{{ ('a ' * 8000000).split() | length }}"),
+    ("many words from the right", "{{ ('a ' * 8000000).rsplit() | length }}"),
+    ("many times", "{{ strftime_now('%c' * 8000000) }}"),
+];
+
+/// The same, made anew a million times.
+const MADE_ANEW: [(&str, &str); 6] = [
+    ("a long time often", "{{ strftime_now('%c' * 500) }}"),
+    ("many characters to trim", "{{ ('a' * 1000000) | trim('b' * 1000000 ~ 'a') }}"),
+    ("long texts in upper case", "{% set q = ('ΐ' * 8000000).upper() %}"),
+    (
+        "namespaces in themselves",
+        "{% set x %}{{ 'x' * 50000 }}{% endset %}{% set q = namespace() %}{% set q.a = [q, x] %}",
+    ),
+    (
+        "loops in themselves",
+        "{% set t = 'x' * 50000 %}{% for y in [t] %}{% if loop.changed(loop) %}{% endif %}{% endfor %}",
+    ),
+    (
+        "macros in namespaces",
+        "{% set q = namespace(t='x' * 50000) %}{% macro m() %}{{ q.t }}{% endmacro %}{% set q.m = m %}",
+    ),
+];
+
 fn long_texts() -> Vec<Attack> {
-    vec![
-        (
-            "a long text in many fields",
-            "{% set f = '{0}' * 1000000 %}{{ f.format('x' * 100000) }}".to_owned(),
-        ),
-        (
-            "a long text in some fields",
-            "{% set f = '{0}' * 100000 %}{{ f.format('x' * 10000) | length }}".to_owned(),
-        ),
-        (
-            "a long text by a name",
-            "{% set f = '{a}' * 100000 %}{{ f.format(a='x' * 10000) | length }}".to_owned(),
-        ),
-        (
-            "a long text in many fields of a filter",
-            "{% set f = '%s' * 100000 %}{{ f | format(*(['x' * 10000] * 100000)) }}".to_owned(),
-        ),
-        (
-            "a long text by a name of a filter",
-            "{% set f = '%(a)s' * 100000 %}{{ f | format(a='x' * 10000) }}".to_owned(),
-        ),
-        ("many wide fields", "{% set f = '{0:9999}' * 100000 %}{{ f.format(1) | length }}".to_owned()),
-        ("many lines", "{{ ('\\n' * 16000000).splitlines() | length }}".to_owned()),
-        ("many lines indented", "{{ ('\\n' * 16000000) | indent | length }}".to_owned()),
-        ("many words", "{{ ('a ' * 8000000).split() | length }}".to_owned()),
-        ("many words from the right", "{{ ('a ' * 8000000).rsplit() | length }}".to_owned()),
-        ("many times", "{{ strftime_now('%c' * 8000000) }}".to_owned()),
-        ("a long time often", loops(2, "{{ strftime_now('%c' * 500) }}")),
-        ("long texts equal", long("{% if s == t %}{% endif %}")),
-        ("long texts tested", long("{% if s is eq t %}{% endif %}")),
-        ("long texts ordered", long("{% if s < t %}{% endif %}")),
-        ("long texts in lists", long("{% if [s] == [t] %}{% endif %}")),
-        ("a long text in a list", long("{% if s in [t] %}{% endif %}")),
-        ("a long text as a key", long("{% if s in messages[0] %}{% endif %}")),
-        ("a long text got", long("{% set q = messages[0].get(s) %}")),
-        ("a long text as a subscript", long("{% set q = messages[0][s] %}")),
-        ("a long text in a dictionary", long("{% set q = {s: 1} %}")),
-        ("a long text of a dictionary", long("{% set q = dict([(s, 1)]) %}")),
-        ("long texts sorted", long("{% set q = ([s, t] * 1000) | sort %}")),
-        ("long texts unified", long("{% set q = ([s, t] * 1000) | unique | list %}")),
-        ("the longest text", long("{% set q = ([s, t] * 1000) | max %}")),
-        ("long texts grouped", long("{% set q = ([[s], [t]] * 1000) | groupby('0') %}")),
-        ("long texts counted", long("{% set q = ([s] * 1000).count(t) %}")),
-        ("many beginnings", long("{% set q = s.startswith((t,) * 100000) %}")),
-        ("the last of many characters", long("{% set q = e[999999] %}")),
-        ("the last of many characters by a name", long("{% set k = -1 %}{% set q = e[k] %}")),
-        ("a slice of many characters", long("{% set q = e[900000:900001] %}")),
-        (
-            "many characters to strip",
-            "{% set t = 'b' * 8000000 ~ 'a' %}{{ ('a' * 8000000).strip(t) | length }}".to_owned()
-                + &loops(3, "{{ 'a'.strip('b' * 100000) }}"),
-        ),
-        ("many characters to trim", loops(2, "{{ ('a' * 1000000) | trim('b' * 1000000 ~ 'a') }}")),
-        ("an escaped text in a list", long("{% set q = ['\\x01' * 4000000] | string %}")),
-        ("long texts in upper case", loops(2, "{% set q = ('ΐ' * 8000000).upper() %}")),
-        (
-            "namespaces in themselves",
-            loops(
-                2,
-                "{% set x %}{{ 'x' * 50000 }}{% endset %}{% set q = namespace() %}{% set q.a = [q, x] %}",
-            ),
-        ),
-        (
-            "loops in themselves",
-            loops(
-                2,
-                "{% set t = 'x' * 50000 %}{% for y in [t] %}{% if loop.changed(loop) %}{% endif %}{% endfor %}",
-            ),
-        ),
-        (
-            "macros in namespaces",
-            loops(
-                2,
-                "{% set q = namespace(t='x' * 50000) %}{% macro m() %}{{ q.t }}{% endmacro %}{% set q.m = m %}",
-            ),
-        ),
-    ]
+    let mut attacks: Vec<Attack> = LONG_TEXTS.iter().map(|&(name, step)| (name, long(step))).collect();
+    attacks.extend(ONE_STEP.iter().map(|&(name, template)| (name, template.to_owned())));
+    attacks.extend(MADE_ANEW.iter().map(|&(name, step)| (name, loops(2, step))));
+    let strip = "{% set t = 'b' * 8000000 ~ 'a' %}{{ ('a' * 8000000).strip(t) | length }}".to_owned();
+    attacks.push(("many characters to strip", strip + &loops(3, "{{ 'a'.strip('b' * 100000) }}")));
+    attacks
 }
 
 /// Templates that are hard to read.

@@ -3,40 +3,23 @@
 
 #![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
 
-use std::path::{Path, PathBuf};
+mod golden;
 
 use serde_json::Value;
 use whin::ErrorKind;
-use whin::chat::messages::Conversation;
 use whin::chat::template::Template;
 use whin::checkpoint::Source;
 use whin::tokenizer::Tokenizer;
 
-fn golden() -> Value {
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chat-golden.json");
-    serde_json::from_slice(&std::fs::read(fixture).unwrap()).unwrap()
-}
-
-fn conversation(entry: &Value) -> Conversation {
-    let list = |key: &str| entry[key].as_array().cloned();
-    Conversation {
-        messages: list("messages").unwrap(),
-        tools: list("tools").unwrap_or_default(),
-        template_kwargs: entry["template_kwargs"].as_object().cloned().unwrap_or_default(),
-        documents: list("documents"),
-        continue_final_message: entry["continue_final_message"].as_bool().unwrap_or(false),
-    }
-}
-
 /// Compares every conversation with what the table has for this model.
 fn compare(model: &str, template: &Template, tokenizer: &Tokenizer) {
-    let golden = golden();
+    let golden = golden::table();
     let conversations = golden["conversations"].as_array().unwrap();
     let expected = golden["templates"][model].as_array().unwrap();
     assert!(conversations.len() >= 40 && conversations.len() == expected.len());
     let mut wrong = Vec::new();
     for (entry, expected) in conversations.iter().zip(expected) {
-        let found = template.apply(&conversation(entry));
+        let found = template.apply(&golden::conversation(entry));
         let same = match (&found, &expected["text"], &expected["raised"]) {
             (Ok(found), Value::String(text), _) if found == text => {
                 let ids = tokenizer.encode(found).unwrap();
@@ -57,15 +40,9 @@ fn compare(model: &str, template: &Template, tokenizer: &Tokenizer) {
     assert!(wrong.is_empty(), "{model}: {} of {} differ:\n{}", wrong.len(), expected.len(), wrong.join("\n"));
 }
 
-/// The models' files are too large for a repository, and lie in the folder that the environment names.
+/// As [`compare`], for one of the models whose files are fetched.
 fn compare_fetched(model: &str) {
-    let Some(folder) = std::env::var_os("WHIN_CHAT_TOKENIZERS").map(PathBuf::from) else {
-        let why =
-            "not run: WHIN_CHAT_TOKENIZERS names no folder with the models' tokenizers; tools/test sets it";
-        assert!(std::env::var_os("CI").is_none(), "{why}");
-        eprintln!("{model}: {why}");
-        return;
-    };
+    let Some(folder) = golden::models() else { return };
     let folder = folder.join(model);
     let json = std::fs::read(folder.join("tokenizer.json")).unwrap();
     let tokenizer = Tokenizer::from_bytes(&json, "tokenizer.json").unwrap();

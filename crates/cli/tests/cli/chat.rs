@@ -116,6 +116,15 @@ fn answers_have_the_form_that_is_asked_for() {
 }
 
 #[test]
+fn what_of_a_schema_is_not_enforced_is_said() {
+    let schema = r#"{"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 9}, "maxItems": 2, "uniqueItems": true}"#;
+    let run = ["run", "--chat", QUESTION, "-n", "40", "--json-schema", schema];
+    refused(run, "invalid_arguments", &["uniqueItems"]);
+    let outcome = whin(run.into_iter().chain(["--lenient-schema"])).succeeded();
+    assert!(outcome.stderr.contains("not enforced") && outcome.stderr.contains("uniqueItems"), "{outcome:?}");
+}
+
+#[test]
 fn messages_have_tokens() {
     let value = json(["tokenize", "--chat", "Hi<|im_end|>"]);
     assert_eq!(value["text"], "<|im_start|>user\nHi<|im_end|><|im_end|>\n<|im_start|>assistant\n");

@@ -80,8 +80,7 @@ fn a_press_during_the_load_leaves_no_answer() {
         press(&child);
         let started = Instant::now();
         let outcome = finish(child);
-        // The answer has no end of its own; busy machines take a while to end a process.
-        assert!(started.elapsed() < Duration::from_secs(15));
+        assert!(started.elapsed() < Duration::from_secs(2));
         // Before the handler is in place, the signal itself ends the program.
         assert!(outcome.code.is_none_or(|code| code == 130), "{outcome:?}");
     }

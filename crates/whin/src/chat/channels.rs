@@ -84,6 +84,20 @@ enum State {
     },
 }
 
+/// Looks for the end of a message from `candidate` on, which moves to where an end may have begun. Gives the place of the
+/// end, and where the next message begins: one that begins without an end before it has its marker in its header.
+fn message_end(buffer: &Buffer, candidate: &mut usize) -> Option<(usize, usize)> {
+    let at = buffer.at;
+    while *candidate < at {
+        match compare(buffer.bytes(*candidate, at), &ENDS) {
+            Match::Begun => return None,
+            Match::No => *candidate += 1,
+            Match::Whole(index) => return Some((*candidate, if index < 2 { *candidate } else { at })),
+        }
+    }
+    None
+}
+
 impl Channels {
     pub fn new(start: Phase, tools: bool) -> Self {
         let state = match start {
@@ -263,16 +277,9 @@ impl Channels {
     /// Takes a byte of the code for the interpreter.
     fn code(&mut self) {
         let State::Code { body, candidate } = &mut self.state else { return };
-        let (body, at) = (*body, self.buffer.at);
-        while *candidate < at {
-            match compare(self.buffer.bytes(*candidate, at), &ENDS) {
-                Match::Begun => return,
-                Match::No => *candidate += 1,
-                Match::Whole(index) => {
-                    let place = *candidate;
-                    return self.run(body, place, if index < 2 { place } else { at });
-                }
-            }
+        let body = *body;
+        if let Some((place, next)) = message_end(&self.buffer, candidate) {
+            self.run(body, place, next);
         }
     }
 
@@ -288,18 +295,9 @@ impl Channels {
 
     fn body(&mut self) {
         let State::Body { candidate, .. } = &mut self.state else { return };
-        let at = self.buffer.at;
-        while *candidate < at {
-            match compare(self.buffer.bytes(*candidate, at), &ENDS) {
-                Match::Begun => return,
-                Match::No => *candidate += 1,
-                Match::Whole(index) => {
-                    let place = *candidate;
-                    self.give(place);
-                    // A message that begins without an end before it has its marker in its header.
-                    return self.between(if index < 2 { place } else { at });
-                }
-            }
+        if let Some((place, next)) = message_end(&self.buffer, candidate) {
+            self.give(place);
+            self.between(next);
         }
     }
 

@@ -1,5 +1,6 @@
 //! How one checkpoint talks: its templates, the control tokens they use, and the conventions of its answers.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 
 use aho_corasick::AhoCorasick;
@@ -75,13 +76,18 @@ impl ChatFormat {
 
     /// What takes an answer to `chat` apart that begins in this phase, and looks for calls of tools if it `may_call` any.
     pub fn router(&self, chat: &Chat, start: Phase, may_call: bool) -> Router {
+        self.router_that(chat.split_reasoning, chat, start, may_call)
+    }
+
+    /// The same; what follows an answer for a grammar splits the reasoning off whatever is asked for.
+    fn router_that(&self, splits_reasoning: bool, chat: &Chat, start: Phase, may_call: bool) -> Router {
         let tools = &chat.conversation.tools;
         let may_call = may_call && !tools.is_empty() && chat.tool_choice != ToolChoice::None;
         let mut conventions = self.conventions.clone();
-        if !chat.split_reasoning {
+        if !splits_reasoning {
             conventions.reasoning = None;
         }
-        let start = if chat.split_reasoning { start } else { Phase::Content };
+        let start = if splits_reasoning { start } else { Phase::Content };
         let mut router = Router::new(&conventions, start, may_call).with_tools(tools);
         if chat.conversation.continue_final_message
             && let Some(begun) = chat.conversation.messages.last().and_then(|last| last["content"].as_str())
@@ -130,8 +136,7 @@ impl ChatFormat {
         (grammars, mut matcher): (&Grammars, Matcher),
         tokenizer: &Tokenizer,
     ) -> Result<Enforcer> {
-        let split = Chat { split_reasoning: true, ..chat.clone() };
-        let router = self.router(&split, start, false);
+        let router = self.router_that(true, chat, start, false);
         let phase = if chat.conversation.continue_final_message { router.phase() } else { start };
         let begun = if phase == Phase::Content { router.since_phase() } else { "" };
         if !matcher.accept_text(begun) {
@@ -170,7 +175,7 @@ impl ChatFormat {
         let grammars = grammars()?;
         let compile = |(grammar, marker): (Grammar, _)| Ok((grammars.compile(&grammar)?, marker));
         let calls = calls.into_iter().map(compile).collect::<Result<_>>()?;
-        let router = self.router(&Chat { split_reasoning: true, ..chat.clone() }, start, true);
+        let router = self.router_that(true, chat, start, true);
         let stream = TextStream::new(tokenizer, true).showing(&self.shown);
         Ok(Enforcer::in_calls(&grammars, calls, (tokenizer, stream), router))
     }
@@ -191,13 +196,13 @@ impl ChatFormat {
         Ok(ChatPrompt { text, token_ids, start })
     }
 
-    /// The rendered text, and the places in it where others wrote what a control token could begin or end with.
+    /// The rendered text, and the places in it where others wrote what stands in control tokens.
     fn render(&self, chat: &Chat) -> Result<(String, Vec<usize>)> {
         chat.validate()?;
-        let mut conversation = chat.conversation.clone();
-        conversation.messages = normalise(&chat.conversation, self.template.shape(&chat.conversation)?)?;
+        let conversation = &chat.conversation;
+        let mut messages = normalise(conversation, self.template.shape(conversation)?)?;
         let mut texts = Vec::new();
-        let values = conversation.messages.iter().chain(&conversation.tools);
+        let values = messages.iter().chain(&conversation.tools);
         let values = values.chain(conversation.template_kwargs.values());
         values.chain(conversation.documents.iter().flatten()).for_each(|value| strings(value, &mut texts));
         let texts =
@@ -210,11 +215,15 @@ impl ChatFormat {
                  wrote: leave some of them out",
             ));
         }
+        let mut conversation = Cow::Borrowed(conversation);
         if chat.encoding == Encoding::Safe {
-            stand_ins.mark_messages(&mut conversation.messages);
-            conversation.documents.iter_mut().flatten().for_each(|document| stand_ins.mark(document));
+            stand_ins.mark_messages(&mut messages);
+            if conversation.documents.is_some() {
+                let documents = conversation.to_mut().documents.iter_mut().flatten();
+                documents.for_each(|document| stand_ins.mark(document));
+            }
         }
-        let rendered = self.template.render(&conversation.messages, &conversation)?;
+        let rendered = self.template.render(&messages, &conversation)?;
         Ok(stand_ins.unmark(&rendered))
     }
 }

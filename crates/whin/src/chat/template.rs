@@ -62,8 +62,6 @@ struct Compiled {
     place: String,
     text: String,
     shape: OnceLock<Shape>,
-    mentions_content: bool,
-    mentions_developer: bool,
 }
 
 impl Template {
@@ -165,14 +163,7 @@ impl Compiled {
             )));
         }
         let env = limits::with_stack(|| parse(text, clock).map_err(|error| describe(place, &error)))?;
-        Ok(Self {
-            env,
-            place: place.to_owned(),
-            text: text.to_owned(),
-            shape: OnceLock::new(),
-            mentions_content: text.contains("content"),
-            mentions_developer: ["'developer'", "\"developer\""].iter().any(|role| text.contains(role)),
-        })
+        Ok(Self { env, place: place.to_owned(), text: text.to_owned(), shape: OnceLock::new() })
     }
 
     fn render(
@@ -238,7 +229,8 @@ impl Compiled {
         text.push_str(CONTINUE_TAG);
         let mut rendered = self.render(&messages, conversation, tokens)?;
         let tag = rendered.rfind(CONTINUE_TAG.trim_end());
-        let Some(at) = tag.filter(|_| self.mentions_content && rendered.contains(python_strip(&original)))
+        let Some(at) =
+            tag.filter(|_| self.text.contains("content") && rendered.contains(python_strip(&original)))
         else {
             return Err(unsupported(format!(
                 "{} does not show the last message as it is, so that it cannot be continued",

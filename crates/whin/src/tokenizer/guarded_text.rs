@@ -34,6 +34,9 @@ impl Tokenizer {
             let from = foreign.partition_point(|at| *at < range.start);
             is_control(*id) && foreign.get(from).is_some_and(|at| *at < range.end)
         };
+        if foreign.is_empty() {
+            return self.encode(text);
+        }
         // What takes the place of forged tokens' first characters has as many bytes, and is part of no token.
         let mut searched = text.to_owned();
         let mut forged_ever = false;

@@ -1,6 +1,8 @@
 //! The time that a template may ask for.
 
-use jiff::{Timestamp, ZonedDateTime, tz::TimeZone};
+use jiff::ZonedDateTime;
+#[cfg(test)]
+use jiff::{Timestamp, tz::TimeZone};
 use minijinja::Error;
 
 use super::python::invalid;
@@ -17,7 +19,7 @@ pub(super) enum Clock {
     /// This machine's, in its own time zone.
     System,
     /// A moment of Universal Time, in seconds since 1970, for tests.
-    #[cfg_attr(not(test), allow(dead_code))]
+    #[cfg(test)]
     Fixed(i64),
 }
 
@@ -33,6 +35,7 @@ impl Clock {
         let format = &without_unknown(format);
         let now = match self {
             Self::System => ZonedDateTime::now(),
+            #[cfg(test)]
             Self::Fixed(seconds) => {
                 let moment = Timestamp::from_second(seconds).map_err(|error| invalid(error.to_string()))?;
                 moment.to_zoned_datetime(TimeZone::UTC)

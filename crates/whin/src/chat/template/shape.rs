@@ -35,5 +35,6 @@ pub(super) fn find_out(template: &Compiled, tokens: &Map<String, Value>) -> Shap
         rendered.contains(NAME) && rendered.contains(KEY) && !in_python && !twice
     });
     let (null_content, text_arguments) = shown.unwrap_or_default();
-    Shape { parts: shows_parts, null_content, text_arguments, developer: template.mentions_developer }
+    let developer = ["'developer'", "\"developer\""].iter().any(|role| template.text.contains(role));
+    Shape { parts: shows_parts, null_content, text_arguments, developer }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::{Reader, Step, is_blank, named};
+use super::{Reader, Step, is_blank, keep, named};
 use crate::chat::ToolCall;
 use crate::chat::buffer::{Match, compare};
 
@@ -218,13 +218,8 @@ impl<'a> Parser<'a> {
 
 impl Reader for Gemma {
     fn read(&mut self, block: &[u8]) -> Step {
-        match self.step(block) {
-            Ok(state) => {
-                self.state = state;
-                Step::More
-            }
-            Err(step) => step,
-        }
+        let next = self.step(block);
+        keep(&mut self.state, next)
     }
 
     fn finish(&mut self, block: &[u8]) -> Step {

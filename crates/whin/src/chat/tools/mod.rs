@@ -38,6 +38,17 @@ pub(super) enum Step {
     Done(usize),
 }
 
+/// Has a reader keep the state of its next step, or gives what it is to say instead.
+fn keep<S>(state: &mut S, next: Result<S, Step>) -> Step {
+    match next {
+        Ok(next) => {
+            *state = next;
+            Step::More
+        }
+        Err(step) => step,
+    }
+}
+
 /// Reads the text behind one start marker.
 pub(super) trait Reader: std::fmt::Debug + Send {
     /// Takes the last byte of `block`, which is the whole text behind the start marker. It is called with every

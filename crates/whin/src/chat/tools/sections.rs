@@ -1,7 +1,7 @@
 //! Calls in sections of which each has a head and a body between markers: DeepSeek and Kimi.
 
 use super::json::{Json, JsonReader};
-use super::{Reader, Step, is_blank, named};
+use super::{Reader, Step, is_blank, keep, named};
 use crate::chat::ToolCall;
 use crate::chat::buffer::{Match, compare};
 
@@ -190,13 +190,8 @@ fn name(bytes: &[u8]) -> Result<&str, Step> {
 
 impl Reader for Sections {
     fn read(&mut self, block: &[u8]) -> Step {
-        match self.step(block) {
-            Ok(state) => {
-                self.state = state;
-                Step::More
-            }
-            Err(step) => step,
-        }
+        let next = self.step(block);
+        keep(&mut self.state, next)
     }
 
     fn finish(&mut self, block: &[u8]) -> Step {
