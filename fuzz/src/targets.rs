@@ -285,7 +285,7 @@ impl Bench {
 /// The head of the weights that belong to `manifest`.
 fn head(manifest: &[u8], size: u64) -> Vec<u8> {
     let mut head = b"whin weights\r\n\x1a\n".to_vec();
-    head.extend(1u32.to_le_bytes());
+    head.extend(2u32.to_le_bytes());
     head.extend(size.to_le_bytes());
     head.extend(Sha256::digest(manifest));
     head.resize(4096, 0);
@@ -294,13 +294,14 @@ fn head(manifest: &[u8], size: u64) -> Vec<u8> {
 
 /// A safetensors file with all tensors of the tiny model.
 fn tiny_weights() -> Vec<u8> {
-    let plan = Plan::new(&tiny(""));
+    let spec = tiny("");
+    let plan = Plan::new(&spec);
     let (mut entries, mut end) = (serde_json::Map::new(), 0);
-    for part in plan.weights.iter().flat_map(|(_, parts)| parts) {
+    for (name, shape) in plan.tensors() {
         let start = end;
-        end += 2 * part.shape.iter().product::<usize>();
-        let entry = json!({ "dtype": "BF16", "shape": part.shape, "data_offsets": [start, end] });
-        entries.insert(part.name.clone(), entry);
+        end += 2 * shape.iter().product::<usize>();
+        let entry = json!({ "dtype": "BF16", "shape": shape, "data_offsets": [start, end] });
+        entries.insert(name, entry);
     }
     let header = Value::Object(entries).to_string();
     [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0; end]].concat()

@@ -9,7 +9,7 @@
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use whin_kernels::cpu::{Cpu, Isa, isa, read_bandwidth};
-use whin_kernels::{Activation, Backend, Dtype, Gated, Head, Project, RmsNorm, Step, Tensor, WeightKind};
+use whin_kernels::{Activation, Backend, Dtype, Gated, Head, Norm, Project, Step, Tensor, WeightKind};
 
 fn main() {
     let bandwidth = read_bandwidth(threads()).expect("memory") / 1e9;
@@ -145,14 +145,21 @@ fn products<I: Isa>(bencher: Bencher, shape: &Shape, kind: WeightKind, rows: usi
     let step = Step { tokens: vec![0; rows], wanted: (0..rows as u32).collect(), ..Step::default() };
     let mut pass = || {
         for weight in &weights {
-            let norm = RmsNorm { weight: &ones, eps: 1e-6 };
+            let norm = Norm { weight: &ones, eps: 1e-6, centred: false };
             match shape.stage {
-                Stage::Logits => cpu.logits(&Head { norm, weight }, &step, &x, &mut out),
+                Stage::Logits => {
+                    cpu.logits(&Head { norm, weight, scale: 1.0, softcap: None }, &step, &x, &mut out)
+                }
                 Stage::Gated => {
-                    let args = Gated { norm, weight, activation: Activation::Silu };
+                    let args = Gated { norm: Some(norm), weight, bias: None, activation: Activation::Silu };
                     cpu.gated(&args, &step, &x, &mut out);
                 }
-                Stage::ProjectAdd => cpu.project_add(&Project { weight, bias: None }, &step, &x, &mut out),
+                Stage::ProjectAdd => cpu.project_add(
+                    &Project { weight, bias: None, norm: None, scale: 1.0 },
+                    &step,
+                    &x,
+                    &mut out,
+                ),
             }
         }
     };

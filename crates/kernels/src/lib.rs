@@ -26,12 +26,39 @@ pub const SECTION_ALIGNMENT: usize = 64;
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Root-mean-square normalisation: `x / √(mean(x²) + eps) · weight`. Zhang and Sennrich, arXiv:1910.07467.
-pub struct RmsNorm<'a, B: Backend> {
+/// Normalisation of a row: `x / √(mean(x²) + eps) · weight`. Zhang and Sennrich, arXiv:1910.07467.
+pub struct Norm<'a, B: Backend> {
     /// (width,)
     pub weight: &'a B::Vector,
     /// Added to the mean square before the root.
     pub eps: f32,
+    /// Whether the row's mean is taken off first. Ba et al., arXiv:1607.06450.
+    pub centred: bool,
+}
+
+/// Normalisation of the heads of a projection.
+pub struct HeadNorm<'a, B: Backend> {
+    /// (head_dim,), or (heads · head_dim,) over the whole projection.
+    pub norm: Norm<'a, B>,
+    /// What is normalised together.
+    pub span: Span,
+}
+
+/// What a norm of heads takes together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// Each head by itself.
+    Head,
+    /// All heads of a projection, as one row.
+    Projection,
+}
+
+/// What [`Backend::embed`] needs.
+pub struct Embed<'a, B: Backend> {
+    /// (vocab, width)
+    pub table: &'a B::Weight,
+    /// Factor of each number.
+    pub scale: f32,
 }
 
 /// What [`Backend::qkv`] needs to know of one attention layer.
@@ -45,21 +72,24 @@ pub struct Qkv<'a, B: Backend> {
     /// Numbers a head.
     pub head_dim: usize,
     /// Applied to the rows before the product.
-    pub norm: RmsNorm<'a, B>,
-    /// ((heads + 2 · kv_heads) · head_dim, width): the query, key and value projections, one below the other.
+    pub norm: Option<Norm<'a, B>>,
+    /// ((heads + 2 · kv_heads) · head_dim, width): the query, key and value projections, one below the other, and below
+    /// them (heads · head_dim, width) gates of the result, where the layer has some.
     pub weight: &'a B::Weight,
-    /// ((heads + 2 · kv_heads) · head_dim,)
+    /// (outputs of the weight,)
     pub bias: Option<&'a B::Vector>,
-    /// Over each query head. (head_dim,)
-    pub q_norm: Option<RmsNorm<'a, B>>,
-    /// Over each key head. (head_dim,)
-    pub k_norm: Option<RmsNorm<'a, B>>,
-    /// Which of [`Step::rotations`] turns queries and keys.
-    pub rotation: usize,
+    /// Over the queries.
+    pub q_norm: Option<HeadNorm<'a, B>>,
+    /// Over the keys.
+    pub k_norm: Option<HeadNorm<'a, B>>,
+    /// Which of [`Step::rotations`] turns queries and keys; without one they stay.
+    pub rotation: Option<usize>,
+    /// Whether the result of attention has gates.
+    pub gated: bool,
 }
 
 /// What [`Backend::attend`] needs to know of one attention layer.
-pub struct Attend {
+pub struct Attend<'a, B: Backend> {
     /// Which layer of the cache the keys and values come from.
     pub layer: usize,
     /// Query heads.
@@ -72,14 +102,22 @@ pub struct Attend {
     pub scale: f32,
     /// With a window of `n`, position `p` sees positions `p - n + 1 ..= p`; without, `0 ..= p`.
     pub window: Option<usize>,
+    /// A score `s`, scaled, becomes `softcap · tanh(s / softcap)`. Bello et al., arXiv:1611.09940.
+    pub softcap: Option<f32>,
+    /// For each head a score, of no position, that takes a share of the softmax. (heads,)
+    pub sinks: Option<&'a B::Vector>,
+    /// Whether the queries have gates behind them, whose sigmoids the result is multiplied with.
+    pub gated: bool,
 }
 
 /// What [`Backend::gated`] needs to know of one feed-forward layer.
 pub struct Gated<'a, B: Backend> {
     /// Applied to the rows before the product.
-    pub norm: RmsNorm<'a, B>,
+    pub norm: Option<Norm<'a, B>>,
     /// (2 · inner, width): the gate projection, and the up projection below it.
     pub weight: &'a B::Weight,
+    /// (2 · inner,)
+    pub bias: Option<&'a B::Vector>,
     /// Applied to the gate.
     pub activation: Activation,
 }
@@ -90,14 +128,22 @@ pub struct Project<'a, B: Backend> {
     pub weight: &'a B::Weight,
     /// (width,)
     pub bias: Option<&'a B::Vector>,
+    /// Applied to the product, with its bias, before it is added.
+    pub norm: Option<Norm<'a, B>>,
+    /// Factor of what is added.
+    pub scale: f32,
 }
 
 /// What [`Backend::logits`] needs.
 pub struct Head<'a, B: Backend> {
     /// Applied to the rows before the product.
-    pub norm: RmsNorm<'a, B>,
+    pub norm: Norm<'a, B>,
     /// (vocab, width)
     pub weight: &'a B::Weight,
+    /// Factor of each logit.
+    pub scale: f32,
+    /// A logit `l`, scaled, becomes `softcap · tanh(l / softcap)`.
+    pub softcap: Option<f32>,
 }
 
 /// The shape of a key-value cache.
@@ -193,10 +239,11 @@ pub trait Backend: Send + Sized + 'static {
     /// The first `count` rows: (count, width).
     fn read(&mut self, rows: &Self::Rows, count: usize) -> Result<Vec<f32>>;
 
-    /// `x = table[token]` for each row.
-    fn embed(&mut self, table: &Self::Weight, step: &Step, x: &mut Self::Rows);
+    /// `x = table[token] · scale` for each row.
+    fn embed(&mut self, args: &Embed<'_, Self>, step: &Step, x: &mut Self::Rows);
     /// Norm, project to queries, keys and values, norm and rotate the heads; queries go to `q`
-    /// (rows, heads · head_dim), keys and values into the cache at each row's position.
+    /// (rows, heads · head_dim), or with the gates behind them (rows, 2 · heads · head_dim), keys and values into the
+    /// cache at each row's position.
     fn qkv(
         &mut self,
         args: &Qkv<'_, Self>,
@@ -205,13 +252,21 @@ pub trait Backend: Send + Sized + 'static {
         state: &mut Self::State,
         q: &mut Self::Rows,
     );
-    /// Causal softmax attention of each row over its own sequence: `y` (rows, heads · head_dim).
-    fn attend(&mut self, args: &Attend, step: &Step, q: &Self::Rows, state: &Self::State, y: &mut Self::Rows);
-    /// `h = activation(norm(x) · gateᵀ) · (norm(x) · upᵀ)`: `h` (rows, inner).
+    /// Causal softmax attention of each row over its own sequence: `q` as [`qkv`](Self::qkv) leaves it, `y`
+    /// (rows, heads · head_dim).
+    fn attend(
+        &mut self,
+        args: &Attend<'_, Self>,
+        step: &Step,
+        q: &Self::Rows,
+        state: &Self::State,
+        y: &mut Self::Rows,
+    );
+    /// `h = activation(norm(x) · gateᵀ + bias) · (norm(x) · upᵀ + bias)`: `h` (rows, inner).
     fn gated(&mut self, args: &Gated<'_, Self>, step: &Step, x: &Self::Rows, h: &mut Self::Rows);
-    /// `x += h · weightᵀ + bias`: `h` (rows, inner), `x` (rows, width).
+    /// `x += norm(h · weightᵀ + bias) · scale`: `h` (rows, inner), `x` (rows, width).
     fn project_add(&mut self, args: &Project<'_, Self>, step: &Step, h: &Self::Rows, x: &mut Self::Rows);
-    /// `logits[i] = norm(x[wanted[i]]) · headᵀ`: (wanted, vocab).
+    /// `logits[i] = softcap(norm(x[wanted[i]]) · headᵀ · scale)`: (wanted, vocab).
     fn logits(&mut self, args: &Head<'_, Self>, step: &Step, x: &Self::Rows, logits: &mut Self::Rows);
     /// The largest of each of the first `count` rows.
     fn argmax(&mut self, logits: &Self::Rows, count: usize) -> Result<Vec<Best>>;

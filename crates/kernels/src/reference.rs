@@ -5,8 +5,8 @@
 use half::{bf16, f16};
 
 use crate::{
-    Attend, BLOCK, Backend, Best, CacheShape, Error, Gated, Head, KvKind, Project, Qkv, Result, RmsNorm,
-    Rotation, Step, Tensor, WeightKind, int4, int8,
+    Activation, Attend, BLOCK, Backend, Best, CacheShape, Embed, Error, Gated, Head, HeadNorm, KvKind, Norm,
+    Project, Qkv, Result, Rotation, Span, Step, Tensor, WeightKind, int4, int8,
 };
 
 /// The backend that defines what is right.
@@ -175,11 +175,12 @@ impl Backend for Reference {
         Ok(rows.values[..count * rows.width].to_vec())
     }
 
-    fn embed(&mut self, table: &Weight, step: &Step, x: &mut Rows) {
+    fn embed(&mut self, args: &Embed<'_, Self>, step: &Step, x: &mut Rows) {
+        let table = args.table;
         for (row, &token) in step.tokens.iter().enumerate() {
             let range = token as usize * table.inputs..(token as usize + 1) * table.inputs;
             for (x, index) in x.row_mut(row).iter_mut().zip(range) {
-                *x = match &table.numbers {
+                let number = match &table.numbers {
                     Numbers::F32(numbers) => numbers[index],
                     Numbers::Bf16(numbers) => numbers[index].to_f32(),
                     Numbers::Int8 { values, scales } => f32::from(values[index]) * scales[token as usize],
@@ -188,6 +189,7 @@ impl Backend for Reference {
                         int4::weight(values[index], scales[token as usize * groups + input / int4::GROUP])
                     }
                 };
+                *x = number * args.scale;
             }
         }
     }
@@ -196,19 +198,19 @@ impl Backend for Reference {
         let (heads, kv_heads, dim) = (args.heads, args.kv_heads, args.head_dim);
         let (kind, layer) = (state.kind, &mut state.layers[args.layer]);
         for row in 0..step.rows() {
-            let mut out = multiply(args.weight, &normalize(x.row(row), &args.norm));
+            let mut out = multiply(args.weight, &normalize(x.row(row), args.norm.as_ref()));
             add_bias(&mut out, args.bias);
             let (queries, rest) = out.split_at_mut(heads * dim);
-            let (keys, values) = rest.split_at_mut(kv_heads * dim);
+            let (keys, rest) = rest.split_at_mut(kv_heads * dim);
+            let (values, gates) = rest.split_at_mut(kv_heads * dim);
             for (part, norm) in [(&mut *queries, &args.q_norm), (&mut *keys, &args.k_norm)] {
-                for head in part.chunks_exact_mut(dim) {
-                    if let Some(norm) = norm {
-                        head.copy_from_slice(&normalize(head, norm));
-                    }
-                    rotate(head, &step.rotations[args.rotation], row);
+                normalize_heads(part, dim, norm.as_ref());
+                for (head, rotation) in part.chunks_exact_mut(dim).zip(args.rotation.iter().cycle()) {
+                    rotate(head, &step.rotations[*rotation], row);
                 }
             }
-            q.row_mut(row).copy_from_slice(queries);
+            assert_eq!(!gates.is_empty(), args.gated, "gates of the projection");
+            q.row_mut(row).copy_from_slice(&[queries, gates].concat());
             let at = entry(step, row, step.positions[row] as usize);
             for head in 0..kv_heads {
                 let scales = &mut layer.scales[at * kv_heads + head];
@@ -220,7 +222,7 @@ impl Backend for Reference {
         }
     }
 
-    fn attend(&mut self, args: &Attend, step: &Step, q: &Rows, state: &State, y: &mut Rows) {
+    fn attend(&mut self, args: &Attend<'_, Self>, step: &Step, q: &Rows, state: &State, y: &mut Rows) {
         let (dim, group) = (args.head_dim, args.heads / args.kv_heads);
         let layer = &state.layers[args.layer];
         for row in 0..step.rows() {
@@ -241,12 +243,16 @@ impl Backend for Reference {
                 // The sum of integers is exact, and a scale of one changes nothing.
                 let product =
                     |p: usize| dot(&query, &layer.keys[at(p)..at(p) + dim]) as f32 * (scale * scales(p)[0]);
-                let scores: Vec<f32> = (first..=position).map(|p| product(p) * args.scale).collect();
-                let weights = softmax(&scores);
+                let score = |p: usize| capped(product(p) * args.scale, args.softcap);
+                let scores: Vec<f32> = (first..=position).map(score).collect();
+                let weights = softmax(&scores, args.sinks.map(|sinks| sinks[head]));
                 for (i, out) in y.row_mut(row)[head * dim..(head + 1) * dim].iter_mut().enumerate() {
                     let value = |p: usize| f64::from(layer.values[at(p) + i]) * f64::from(scales(p)[1]);
                     let terms = (first..=position).zip(&weights).map(|(p, w)| w * value(p));
                     *out = terms.sum::<f64>() as f32;
+                    if args.gated {
+                        *out *= Activation::Sigmoid.apply(q.row(row)[(args.heads + head) * dim + i]);
+                    }
                 }
             }
         }
@@ -254,7 +260,8 @@ impl Backend for Reference {
 
     fn gated(&mut self, args: &Gated<'_, Self>, step: &Step, x: &Rows, h: &mut Rows) {
         for row in 0..step.rows() {
-            let out = multiply(args.weight, &normalize(x.row(row), &args.norm));
+            let mut out = multiply(args.weight, &normalize(x.row(row), args.norm.as_ref()));
+            add_bias(&mut out, args.bias);
             let (gate, up) = out.split_at(out.len() / 2);
             for ((h, gate), up) in h.row_mut(row).iter_mut().zip(gate).zip(up) {
                 *h = args.activation.apply(*gate) * up;
@@ -266,16 +273,18 @@ impl Backend for Reference {
         for row in 0..step.rows() {
             let mut out = multiply(args.weight, h.row(row));
             add_bias(&mut out, args.bias);
-            for (x, out) in x.row_mut(row).iter_mut().zip(&out) {
-                *x += out;
+            for (x, out) in x.row_mut(row).iter_mut().zip(normalize(&out, args.norm.as_ref())) {
+                *x += out * args.scale;
             }
         }
     }
 
     fn logits(&mut self, args: &Head<'_, Self>, step: &Step, x: &Rows, logits: &mut Rows) {
         for (index, &row) in step.wanted.iter().enumerate() {
-            let out = multiply(args.weight, &normalize(x.row(row as usize), &args.norm));
-            logits.row_mut(index).copy_from_slice(&out);
+            let out = multiply(args.weight, &normalize(x.row(row as usize), Some(&args.norm)));
+            for (logit, out) in logits.row_mut(index).iter_mut().zip(&out) {
+                *logit = capped(out * args.scale, args.softcap);
+            }
         }
     }
 
@@ -346,10 +355,29 @@ fn multiply(weight: &Weight, x: &[f32]) -> Vec<f32> {
     }
 }
 
-fn normalize(x: &[f32], norm: &RmsNorm<'_, Reference>) -> Vec<f32> {
-    let mean = dot(x, x) / x.len() as f64;
-    let inverse = 1.0 / (mean + f64::from(norm.eps)).sqrt();
-    x.iter().zip(norm.weight).map(|(x, w)| (f64::from(*x) * inverse * f64::from(*w)) as f32).collect()
+/// The row as it is where there is no norm.
+fn normalize(x: &[f32], norm: Option<&Norm<'_, Reference>>) -> Vec<f32> {
+    let Some(norm) = norm else { return x.to_vec() };
+    let count = x.len() as f64;
+    let mean = if norm.centred { x.iter().map(|x| f64::from(*x)).sum::<f64>() / count } else { 0.0 };
+    let centred = || x.iter().map(|x| f64::from(*x) - mean);
+    let square = centred().map(|x| x * x).sum::<f64>() / count;
+    let inverse = 1.0 / (square + f64::from(norm.eps)).sqrt();
+    centred().zip(norm.weight).map(|(x, w)| (x * inverse * f64::from(*w)) as f32).collect()
+}
+
+/// The heads of a projection, of `dim` numbers each.
+fn normalize_heads(heads: &mut [f32], dim: usize, norm: Option<&HeadNorm<'_, Reference>>) {
+    let Some(HeadNorm { norm, span }) = norm else { return };
+    let together = if *span == Span::Head { dim } else { heads.len() };
+    for part in heads.chunks_exact_mut(together) {
+        part.copy_from_slice(&normalize(part, Some(norm)));
+    }
+}
+
+/// `cap · tanh(x / cap)`
+fn capped(x: f32, cap: Option<f32>) -> f32 {
+    cap.map_or(x, |cap| (f64::from(cap) * (f64::from(x) / f64::from(cap)).tanh()) as f32)
 }
 
 fn add_bias(out: &mut [f32], bias: Option<&Vec<f32>>) {
@@ -368,10 +396,12 @@ fn rotate(head: &mut [f32], rotation: &Rotation, row: usize) {
     }
 }
 
-fn softmax(scores: &[f32]) -> Vec<f64> {
-    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let powers: Vec<f64> = scores.iter().map(|s| f64::from(s - max).exp()).collect();
-    let sum: f64 = powers.iter().sum();
+/// The shares of all scores but the sink's.
+fn softmax(scores: &[f32], sink: Option<f32>) -> Vec<f64> {
+    let max = scores.iter().copied().chain(sink).fold(f32::NEG_INFINITY, f32::max);
+    let power = |score: &f32| f64::from(score - max).exp();
+    let powers: Vec<f64> = scores.iter().map(power).collect();
+    let sum: f64 = powers.iter().chain(&sink.as_ref().map(power)).sum();
     powers.iter().map(|p| p / sum).collect()
 }
 

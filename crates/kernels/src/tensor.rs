@@ -49,6 +49,7 @@ pub struct Tensor<'a> {
     cols: usize,
     bytes: &'a [u8], // (rows, cols) of dtype
     scales: Option<Scales<'a>>,
+    order: Option<&'a [u32]>, // (rows,), each a row of the file
 }
 
 /// Factors of a matrix, one for each block.
@@ -64,14 +65,18 @@ impl<'a> Tensor<'a> {
     /// A view of `bytes` as (`rows`, `cols`) numbers; none where the length does not fit.
     pub fn new(dtype: Dtype, rows: usize, cols: usize, bytes: &'a [u8]) -> Option<Self> {
         let len = rows.checked_mul(cols)?.checked_mul(dtype.size())?;
-        (bytes.len() == len).then_some(Self { dtype, rows, cols, bytes, scales: None })
+        (bytes.len() == len).then_some(Self { dtype, rows, cols, bytes, scales: None, order: None })
     }
 
     /// The same matrix, each number of which is multiplied in f32 by the one of `scales` that its block of
     /// `block` = (rows, cols) numbers has. The last blocks may be partial. None where `scales` is not of
-    /// (rows / block rows, cols / block cols), both rounded up, is of a type that needs a scale itself, or has one.
+    /// (rows / block rows, cols / block cols), both rounded up, is of a type that needs a scale itself, or has one, and
+    /// where the rows are [in another order](Self::in_order) already.
     pub fn scaled(self, scales: &Self, block: (usize, usize)) -> Option<Self> {
         if block.0 == 0 || block.1 == 0 || scales.dtype.needs_scale() || scales.scales.is_some() {
+            return None;
+        }
+        if self.order.is_some() {
             return None;
         }
         let shape = (self.rows.div_ceil(block.0), self.cols.div_ceil(block.1));
@@ -80,6 +85,18 @@ impl<'a> Tensor<'a> {
         }
         let scales = Scales { dtype: scales.dtype, block, across: shape.1, bytes: scales.bytes };
         Some(Self { scales: Some(scales), ..self })
+    }
+
+    /// The same rows in another order, or some of them: row `i` is row `order[i]` of the file. None where `order` names
+    /// a row that is not there, or the rows are in order already.
+    pub fn in_order(self, order: &'a [u32]) -> Option<Self> {
+        let all = self.order.is_none() && order.iter().all(|row| (*row as usize) < self.rows);
+        all.then_some(Self { rows: order.len(), order: Some(order), ..self })
+    }
+
+    /// Which row of the file is row `index`.
+    fn place(&self, index: usize) -> usize {
+        self.order.map_or(index, |order| order[index] as usize)
     }
 
     /// Rows of the matrix.
@@ -98,7 +115,7 @@ impl<'a> Tensor<'a> {
     /// When the row does not exist or `out` has another length than a row.
     pub fn row(&self, index: usize, out: &mut [f32]) {
         assert_eq!(out.len(), self.cols, "length of the output row");
-        let size = self.dtype.size();
+        let (index, size) = (self.place(index), self.dtype.size());
         let bytes = &self.bytes[index * self.cols * size..(index + 1) * self.cols * size];
         numbers(self.dtype, bytes, out);
         if let Some(scales) = &self.scales {
@@ -112,6 +129,7 @@ impl<'a> Tensor<'a> {
             return None;
         }
         assert_eq!(out.len(), self.cols, "length of the output row");
+        let index = self.place(index);
         let bytes = &self.bytes[index * self.cols * 2..(index + 1) * self.cols * 2];
         for (out, b) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
             *out = bf16::from_le_bytes(*b);
@@ -293,6 +311,21 @@ mod tests {
         assert!(stored.scaled(&view(Dtype::F8E4m3, 2, 2, &four[..4]), (2, 2)).is_none());
         let scaled = grid.scaled(&grid, (1, 1)).unwrap();
         assert!(stored.scaled(&scaled, (2, 2)).is_none());
+    }
+
+    #[test]
+    fn rows_in_another_order_keep_their_scales() {
+        let stored = view(Dtype::I8, 3, 2, &[1, 2, 3, 4, 5, 6]);
+        let scales: Vec<u8> = [1.0f32, 10.0, 100.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+        let scaled = stored.scaled(&view(Dtype::F32, 3, 1, &scales), (1, 2)).unwrap();
+        let turned = scaled.in_order(&[2, 0]).unwrap();
+        assert_eq!((turned.rows(), turned.to_vec()), (2, vec![500.0, 600.0, 1.0, 2.0]));
+        assert!(turned.in_order(&[0]).is_none() && scaled.in_order(&[3]).is_none());
+        assert!(turned.scaled(&view(Dtype::F32, 2, 1, &scales[..8]), (1, 2)).is_none());
+        let bytes: Vec<u8> = [1.5, 2.5].iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect();
+        let mut row = [bf16::ZERO];
+        view(Dtype::Bf16, 2, 1, &bytes).in_order(&[1, 0]).unwrap().bf16_row(0, &mut row).unwrap();
+        assert_eq!(row[0].to_f32(), 2.5);
     }
 
     #[test]

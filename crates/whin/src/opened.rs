@@ -102,7 +102,7 @@ impl Checkpoint {
     /// read, or as [`Self::tensors`].
     pub fn check(&self) -> Result<BTreeSet<String>> {
         let loads = Plan::new(&self.0.spec).claim(self.tensors()?)?;
-        let matrices = loads.iter().filter(|load| load.to.is_matrix()).flat_map(|load| &load.parts);
+        let matrices = loads.iter().filter(|load| load.is_matrix).flat_map(|load| &load.parts);
         Ok(matrices.map(TensorRef::storage).collect())
     }
 

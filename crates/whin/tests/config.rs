@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use whin::checkpoint::Storage;
 use whin::checkpoint::storage::Fp8;
 use whin::model::rope::Scaling;
-use whin::model::spec::{Attention, FeedForward, Mixer};
+use whin::model::spec::{Attention, Bias, FeedForward, Mixer};
 use whin::model::{Spec, config};
 use whin::{Error, ErrorKind};
-use whin_kernels::{Activation, Dtype};
+use whin_kernels::{Activation, Dtype, Span};
 
 fn read(keys: Value) -> Result<Spec, Error> {
     let mut map = json!({ "model_type": "qwen3", "num_hidden_layers": 4 });
@@ -55,7 +55,8 @@ fn missing_keys_have_the_defaults_of_the_class() {
     assert!(spec.eos.is_empty());
     let attention = attention(&spec, 0);
     assert_eq!((attention.heads, attention.kv_heads, attention.head_dim), (32, 32, 128));
-    assert_eq!((attention.bias, attention.qk_norm, attention.window), (false, true, None));
+    assert_eq!((attention.bias, attention.window), (Bias::default(), None));
+    assert_eq!(attention.qk_norm, Some(Span::Head));
     assert_eq!(attention.scale, 128f32.sqrt().recip());
     let FeedForward::Gated(gated) = &spec.layers[0].feed_forward;
     assert_eq!((gated.inner, gated.activation), (22_016, Activation::Silu));
@@ -541,7 +542,7 @@ fn layer_types_may_have_ropes_of_their_own() {
     })));
     assert_eq!(spec.ropes.len(), 2);
     for layer in 0..4 {
-        let rope = &spec.ropes[attention(&spec, layer).rope];
+        let rope = &spec.ropes[attention(&spec, layer).rope.unwrap()];
         assert_eq!(rope.theta, if layer % 2 == 0 { 1e4 } else { 1e6 });
     }
     refused(keys(json!({ "full_attention": {} })), &["rope_parameters.sliding_attention is missing"]);

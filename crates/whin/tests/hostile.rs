@@ -414,9 +414,7 @@ fn model(
     let spec = config::read(&serde_json::to_vec(&json).unwrap()).unwrap();
     let plan = Plan::new(&spec);
     let head = [("lm_head.weight".to_owned(), vec![10, 4])];
-    let parts =
-        plan.weights.iter().flat_map(|(_, parts)| parts).map(|part| (part.name.clone(), part.shape.clone()));
-    let parts: std::collections::BTreeMap<_, _> = parts.chain(head).collect();
+    let parts: std::collections::BTreeMap<_, _> = plan.tensors().into_iter().chain(head).collect();
     let (mut entries, mut end) = (Vec::new(), 0);
     for (name, shape) in parts {
         let Some((name, dtype, shape)) = change(&name, &shape) else { continue };

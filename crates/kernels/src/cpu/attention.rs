@@ -15,9 +15,10 @@ use super::buffer::Parts;
 use super::cache::{Head, Layer, State};
 use super::input::{split_positive_row, split_row};
 use super::isa::{Ahead, BLOCK_ROWS, FloatPanels, Isa, PANEL, Quantized, Stored, place};
-use super::rows::{Rows, exp, fused, halved, quantize};
+use super::rows::{self, Rows, exp, fused, halved, quantize, tanh};
 use super::threads::Threads;
 use super::tiles::{Int8, cover};
+use crate::cpu::Cpu;
 use crate::{Attend, BLOCK, KvKind, Step};
 
 /// Below this many multiplications one thread is done sooner than several.
@@ -33,7 +34,7 @@ const SPAN: usize = 8;
 pub fn attend<I: Isa>(
     isa: I,
     threads: &mut Threads,
-    args: &Attend,
+    args: &Attend<'_, Cpu<I>>,
     step: &Step,
     q: &Rows,
     state: &State,
@@ -43,7 +44,8 @@ pub fn attend<I: Isa>(
     assert!(layer.kv_heads == args.kv_heads && layer.head_dim == args.head_dim, "heads of the cache");
     assert!(args.heads.is_multiple_of(args.kv_heads), "query heads of each key-value head");
     let width = args.heads * args.head_dim;
-    assert!(q.width() == width && y.width() == width, "width of the queries and of the result");
+    let gates = if args.gated { width } else { 0 };
+    assert!(q.width() == width + gates && y.width() == width, "width of the queries and of the result");
     let call = Call { isa, args, step, q, state, layer, group: args.heads / args.kv_heads };
     let runs = runs(step, QUERIES_A_TASK.div_ceil(call.group));
     let parts = Parts::new(y.values_mut());
@@ -54,7 +56,7 @@ pub fn attend<I: Isa>(
         for (index, row) in run(task).enumerate() {
             let at = row * width + kv_head * len;
             // SAFETY: these heads of this row belong to this task; `width` holds all heads, as checked above.
-            call.write(total, index, unsafe { parts.part(at..at + len) });
+            call.write(total, (index, row, kv_head), unsafe { parts.part(at..at + len) });
         }
     };
     let tasks = runs.len() * args.kv_heads;
@@ -104,9 +106,9 @@ fn runs(step: &Step, most: usize) -> Vec<Range<usize>> {
 }
 
 /// What all tasks of one call share.
-struct Call<'a, I> {
+struct Call<'a, I: Isa> {
     isa: I,
-    args: &'a Attend,
+    args: &'a Attend<'a, Cpu<I>>,
     step: &'a Step,
     q: &'a Rows,
     state: &'a State,
@@ -138,13 +140,22 @@ impl<I: Isa> Call<'_, I> {
         blocks.start / SPAN..blocks.end.div_ceil(SPAN)
     }
 
-    /// The result of row `index` of a run: (group · head_dim,).
-    fn write(&self, total: &Partial, index: usize, out: &mut [f32]) {
-        for (head, out) in out.chunks_exact_mut(self.args.head_dim).enumerate() {
-            let query = index * self.group + head;
-            let sums = &total.sums[query * self.layer.stride..][..self.args.head_dim];
+    /// The result of row `row`, the run's number `index`, for the heads of one key-value head: (group · head_dim,).
+    fn write(&self, total: &Partial, (index, row, kv_head): (usize, usize, usize), out: &mut [f32]) {
+        let Attend { heads, head_dim, sinks, gated, .. } = *self.args;
+        for (member, out) in out.chunks_exact_mut(head_dim).enumerate() {
+            let (query, head) = (index * self.group + member, kv_head * self.group + member);
+            let Softmax { max, total: sum } = total.softmax[query];
+            let sink = sinks.map_or(0.0, |sinks| (sinks[head] - max).exp());
+            // A sink that outweighs everything leaves nothing of the rest.
+            let whole = if sink.is_infinite() { f32::INFINITY } else { sum + sink };
+            let sums = &total.sums[query * self.layer.stride..][..head_dim];
             for (out, sum) in out.iter_mut().zip(sums) {
-                *out = sum / total.softmax[query].total;
+                *out = sum / whole;
+            }
+            if gated {
+                let at = (heads + head) * head_dim;
+                rows::gate_by_sigmoid(self.isa, &self.q.row(row)[at..at + head_dim], out);
             }
         }
     }
@@ -199,7 +210,7 @@ fn merge<I: Isa>((own, sums): (&mut Softmax, &mut [f32]), (later, more): (&Softm
 }
 
 /// The query heads that share one key-value head, for a run of rows of one sequence.
-struct Heads<'a, I> {
+struct Heads<'a, I: Isa> {
     call: &'a Call<'a, I>,
     run: Range<usize>,
     kv_head: usize,
@@ -358,9 +369,10 @@ impl<'a, I: Isa> Heads<'a, I> {
         for query in queries {
             let range = self.visible_in(block, query / self.call.group);
             let scores = &mut self.scores.as_chunks_mut::<BLOCK>().0[query];
-            let (softmax, scale) = (&mut self.partial.softmax[query], self.call.args.scale);
+            let Attend { scale, softcap, .. } = *self.call.args;
+            let softmax = &mut self.partial.softmax[query];
             let sums = &mut self.partial.sums[query * stride..(query + 1) * stride];
-            self.call.isa.run(|| soften::<I>(scores, scale, range, softmax, sums));
+            self.call.isa.run(|| soften::<I>(scores, (scale, softcap), range, softmax, sums));
         }
     }
 
@@ -388,12 +400,15 @@ impl<'a, I: Isa> Heads<'a, I> {
 #[inline(always)]
 fn soften<I: Isa>(
     scores: &mut [f32; BLOCK],
-    scale: f32,
+    (scale, softcap): (f32, Option<f32>),
     seen: Range<usize>,
     softmax: &mut Softmax,
     sums: &mut [f32],
 ) {
     scores.iter_mut().for_each(|score| *score *= scale);
+    if let Some(cap) = softcap {
+        scores.iter_mut().for_each(|score| *score = cap * tanh::<I>(*score / cap));
+    }
     scores[..seen.start].fill(f32::NEG_INFINITY);
     scores[seen.end..].fill(f32::NEG_INFINITY);
     let mut lanes = [softmax.max; 16];

@@ -186,7 +186,7 @@ mod tests {
             }
             let mut x = backend.rows(outputs, inputs).unwrap();
             let step = Step { tokens: (0..outputs as u32).collect(), ..Step::default() };
-            backend.embed(&weight, &step, &mut x);
+            backend.embed(&crate::Embed { table: &weight, scale: 1.0 }, &step, &mut x);
             let right = backend.read(&x, outputs).unwrap();
             let mut row = vec![0.0; inputs];
             for output in 0..outputs {

@@ -1,7 +1,8 @@
 //! The backend for processors: the stages, composed of products, attention and row operations.
 
 use crate::{
-    Attend, Backend, Best, CacheShape, Gated, Head, Layout, Project, Qkv, Result, Step, Tensor, WeightKind,
+    Attend, Backend, Best, CacheShape, Embed, Gated, Head, HeadNorm, Layout, Norm, Project, Qkv, Result,
+    Span, Step, Tensor, WeightKind,
 };
 
 mod attention;
@@ -61,17 +62,20 @@ impl<I: Isa> Cpu<I> {
         }
     }
 
-    /// Rows of `x`, normalised, as the left side of a product with `weight`.
+    /// Rows of `x`, normalised where there is a norm, as the left side of a product with `weight`.
     fn normalize(
         &mut self,
         weight: &Weight,
-        norm: &crate::RmsNorm<'_, Self>,
+        norm: Option<&Norm<'_, Self>>,
         x: &Rows,
         (rows, pick): (usize, &(dyn Fn(usize) -> usize + Sync)),
     ) -> Result<()> {
-        let isa = self.isa;
+        let (isa, norm) = (self.isa, norm.map(of_rows));
         self.input.prepare(isa, &mut self.threads, weight.kind(), (rows, weight.inputs), &|row, out| {
-            rows::rms_norm(isa, x.row(pick(row)), norm.weight, norm.eps, out);
+            match norm {
+                Some(norm) => rows::norm(isa, x.row(pick(row)), norm, out),
+                None => out.copy_from_slice(x.row(pick(row))),
+            }
         })
     }
 
@@ -84,48 +88,54 @@ impl<I: Isa> Cpu<I> {
         q: &mut Rows,
     ) -> Result<()> {
         let (queries, kv_width) = (args.heads * args.head_dim, args.kv_heads * args.head_dim);
-        assert_eq!(args.weight.outputs, queries + 2 * kv_width, "outputs of the projection");
-        assert_eq!(q.width(), queries, "width of the queries");
-        self.normalize(args.weight, &args.norm, x, (step.rows(), &|row| row))?;
+        let gates = if args.gated { queries } else { 0 };
+        assert_eq!(args.weight.outputs, queries + 2 * kv_width + gates, "outputs of the projection");
+        assert_eq!(q.width(), queries + gates, "width of the queries");
+        self.normalize(args.weight, args.norm.as_ref(), x, (step.rows(), &|row| row))?;
         self.output.reshape(step.rows(), args.weight.outputs)?;
         let sink = Sink::Store(args.bias.map(Vec::as_slice));
         multiply(self.isa, &mut self.threads, args.weight, &self.input, sink, &mut self.output);
         state.fetch_places(args.layer, step);
         let (isa, dim, width) = (self.isa, args.head_dim, args.weight.outputs);
         let turned = queries + kv_width;
-        let rotation = &step.rotations[args.rotation];
+        let rotation = args.rotation.map(|rotation| &step.rotations[rotation]);
         let (out, q) = (Parts::new(self.output.values_mut()), Parts::new(q.values_mut()));
         each_row(&mut self.threads, step.rows(), &|row| {
-            // SAFETY: each row belongs to one task, and `turned` is less than `width`, as checked above.
+            // SAFETY: each row belongs to one task, and lies within `width` and the width of `q`, as checked above.
             let (out, q) = unsafe {
-                (out.part(row * width..row * width + turned), q.part(row * queries..(row + 1) * queries))
+                (
+                    out.part(row * width..(row + 1) * width),
+                    q.part(row * (queries + gates)..(row + 1) * (queries + gates)),
+                )
             };
-            for (index, head) in out.chunks_exact_mut(dim).enumerate() {
-                let norm = if index < args.heads { &args.q_norm } else { &args.k_norm };
-                if let Some(norm) = norm {
-                    rows::rms_norm_in_place(isa, head, norm.weight, norm.eps);
+            let (first, second) = out[..turned].split_at_mut(queries);
+            for (heads, norm) in [(&mut *first, &args.q_norm), (second, &args.k_norm)] {
+                normalize_heads(isa, heads, dim, norm.as_ref());
+                if let Some(rotation) = rotation {
+                    heads.chunks_exact_mut(dim).for_each(|head| rows::rotate(isa, head, rotation, row));
                 }
-                rows::rotate(isa, head, rotation, row);
             }
-            q.copy_from_slice(&out[..queries]);
+            q[..queries].copy_from_slice(first);
+            q[queries..].copy_from_slice(&out[width - gates..]);
         });
         let output = &self.output;
-        let keys_and_values = |row| &output.row(row)[queries..];
+        let keys_and_values = |row| &output.row(row)[queries..queries + 2 * kv_width];
         state.store(isa, &mut self.threads, args.layer, step, &keys_and_values);
         Ok(())
     }
 
     fn try_gated(&mut self, args: &Gated<'_, Self>, step: &Step, x: &Rows, h: &mut Rows) -> Result<()> {
         assert_eq!(args.weight.outputs, 2 * h.width(), "outputs of gate and up");
-        self.normalize(args.weight, &args.norm, x, (step.rows(), &|row| row))?;
-        if h.width().is_multiple_of(PANEL) {
+        self.normalize(args.weight, args.norm.as_ref(), x, (step.rows(), &|row| row))?;
+        if h.width().is_multiple_of(PANEL) && args.bias.is_none() {
             let sink = Sink::Gate(args.activation);
             multiply(self.isa, &mut self.threads, args.weight, &self.input, sink, h);
             return Ok(());
         }
-        // A gate and its partner stand in different lanes: the whole product first.
+        // A gate and its partner stand in different lanes, or have a bias: the whole product first.
         self.output.reshape(step.rows(), args.weight.outputs)?;
-        multiply(self.isa, &mut self.threads, args.weight, &self.input, Sink::Store(None), &mut self.output);
+        let sink = Sink::Store(args.bias.map(Vec::as_slice));
+        multiply(self.isa, &mut self.threads, args.weight, &self.input, sink, &mut self.output);
         let (isa, inner, out) = (self.isa, h.width(), &self.output);
         let h = Parts::new(h.values_mut());
         each_row(&mut self.threads, step.rows(), &|row| {
@@ -147,17 +157,53 @@ impl<I: Isa> Cpu<I> {
         self.input.prepare(self.isa, &mut self.threads, args.weight.kind(), shape, &|row, out| {
             out.copy_from_slice(h.row(row));
         })?;
-        let sink = Sink::Add(args.bias.map(Vec::as_slice));
-        multiply(self.isa, &mut self.threads, args.weight, &self.input, sink, x);
+        let bias = args.bias.map(Vec::as_slice);
+        if args.norm.is_none() && args.scale == 1.0 {
+            multiply(self.isa, &mut self.threads, args.weight, &self.input, Sink::Add(bias), x);
+            return Ok(());
+        }
+        self.output.reshape(step.rows(), args.weight.outputs)?;
+        multiply(self.isa, &mut self.threads, args.weight, &self.input, Sink::Store(bias), &mut self.output);
+        let (isa, width, norm) = (self.isa, args.weight.outputs, args.norm.as_ref().map(of_rows));
+        let (out, x) = (Parts::new(self.output.values_mut()), Parts::new(x.values_mut()));
+        each_row(&mut self.threads, step.rows(), &|row| {
+            let range = row * width..(row + 1) * width;
+            // SAFETY: each row belongs to one task.
+            let (out, x) = unsafe { (out.part(range.clone()), x.part(range)) };
+            if let Some(norm) = norm {
+                rows::norm_in_place(isa, out, norm);
+            }
+            rows::add_scaled(isa, out, args.scale, x);
+        });
         Ok(())
     }
 
     fn try_logits(&mut self, args: &Head<'_, Self>, step: &Step, x: &Rows, logits: &mut Rows) -> Result<()> {
         let pick = |index: usize| step.wanted[index] as usize;
-        self.normalize(args.weight, &args.norm, x, (step.wanted.len(), &pick))?;
+        self.normalize(args.weight, Some(&args.norm), x, (step.wanted.len(), &pick))?;
         multiply(self.isa, &mut self.threads, args.weight, &self.input, Sink::Store(None), logits);
+        if args.scale != 1.0 || args.softcap.is_some() {
+            let (isa, width) = (self.isa, logits.width());
+            let logits = Parts::new(logits.values_mut());
+            self.threads.run(step.wanted.len(), &|row| {
+                // SAFETY: each row belongs to one task.
+                let logits = unsafe { logits.part(row * width..(row + 1) * width) };
+                rows::scale_and_cap(isa, logits, args.scale, args.softcap);
+            });
+        }
         Ok(())
     }
+}
+
+fn of_rows<'a, I: Isa>(norm: &Norm<'a, Cpu<I>>) -> rows::Norm<'a> {
+    rows::Norm { weight: norm.weight, eps: norm.eps, centred: norm.centred }
+}
+
+/// The heads of a projection, of `dim` numbers each.
+fn normalize_heads<I: Isa>(isa: I, heads: &mut [f32], dim: usize, norm: Option<&HeadNorm<'_, Cpu<I>>>) {
+    let Some(HeadNorm { norm, span }) = norm else { return };
+    let together = if *span == Span::Head { dim } else { heads.len() };
+    heads.chunks_exact_mut(together).for_each(|part| rows::norm_in_place(isa, part, of_rows(norm)));
 }
 
 /// Rows that one task of a cheap row operation takes.
@@ -237,10 +283,13 @@ impl<I: Isa> Backend for Cpu<I> {
         Ok(rows.values()[..count * rows.width()].to_vec())
     }
 
-    fn embed(&mut self, table: &Weight, step: &Step, x: &mut Rows) {
+    fn embed(&mut self, args: &Embed<'_, Self>, step: &Step, x: &mut Rows) {
         let width = x.width();
         for (out, &token) in x.values_mut().chunks_exact_mut(width).zip(&step.tokens) {
-            table.row(token as usize, out);
+            args.table.row(token as usize, out);
+            if args.scale != 1.0 {
+                out.iter_mut().for_each(|x| *x *= args.scale);
+            }
         }
     }
 
@@ -249,7 +298,7 @@ impl<I: Isa> Backend for Cpu<I> {
         self.keep(result);
     }
 
-    fn attend(&mut self, args: &Attend, step: &Step, q: &Rows, state: &State, y: &mut Rows) {
+    fn attend(&mut self, args: &Attend<'_, Self>, step: &Step, q: &Rows, state: &State, y: &mut Rows) {
         attention::attend(self.isa, &mut self.threads, args, step, q, state, y);
     }
 

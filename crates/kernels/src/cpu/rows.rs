@@ -86,24 +86,60 @@ fn nearest(x: f32) -> i32 {
     (x + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i32
 }
 
-/// `out = x / √(mean(x²) + eps) · weight`
-pub fn rms_norm<I: Isa>(isa: I, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-    assert!(x.len() == weight.len() && x.len() == out.len(), "width of the norm");
+/// What [`crate::Norm`] says, for rows of f32.
+#[derive(Clone, Copy)]
+pub struct Norm<'a> {
+    pub weight: &'a [f32],
+    pub eps: f32,
+    pub centred: bool,
+}
+
+/// `out = (x − mean) / √(mean((x − mean)²) + eps) · weight`, the mean being zero where the norm is not centred.
+pub fn norm<I: Isa>(isa: I, x: &[f32], norm: Norm<'_>, out: &mut [f32]) {
+    assert!(x.len() == norm.weight.len() && x.len() == out.len(), "width of the norm");
     isa.run(|| {
-        let inverse = inverse_rms::<I>(x, eps);
-        for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
-            *out = x * inverse * weight;
+        let (mean, inverse) = moments::<I>(x, norm);
+        for ((out, x), weight) in out.iter_mut().zip(x).zip(norm.weight) {
+            *out = (x - mean) * inverse * weight;
         }
     });
 }
 
 /// The same in place.
-pub fn rms_norm_in_place<I: Isa>(isa: I, x: &mut [f32], weight: &[f32], eps: f32) {
-    assert_eq!(x.len(), weight.len(), "width of the norm");
+pub fn norm_in_place<I: Isa>(isa: I, x: &mut [f32], norm: Norm<'_>) {
+    assert_eq!(x.len(), norm.weight.len(), "width of the norm");
     isa.run(|| {
-        let inverse = inverse_rms::<I>(x, eps);
-        for (x, weight) in x.iter_mut().zip(weight) {
-            *x = *x * inverse * weight;
+        let (mean, inverse) = moments::<I>(x, norm);
+        for (x, weight) in x.iter_mut().zip(norm.weight) {
+            *x = (*x - mean) * inverse * weight;
+        }
+    });
+}
+
+/// `x += out · scale`
+pub fn add_scaled<I: Isa>(isa: I, out: &[f32], scale: f32, x: &mut [f32]) {
+    isa.run(|| {
+        for (x, out) in x.iter_mut().zip(out) {
+            *x += out * scale;
+        }
+    });
+}
+
+/// `x = softcap(x · scale)`
+pub fn scale_and_cap<I: Isa>(isa: I, x: &mut [f32], scale: f32, softcap: Option<f32>) {
+    isa.run(|| {
+        x.iter_mut().for_each(|x| *x *= scale);
+        if let Some(cap) = softcap {
+            x.iter_mut().for_each(|x| *x = cap * tanh::<I>(*x / cap));
+        }
+    });
+}
+
+/// `out ·= sigmoid(gate)`
+pub fn gate_by_sigmoid<I: Isa>(isa: I, gate: &[f32], out: &mut [f32]) {
+    isa.run(|| {
+        for (out, gate) in out.iter_mut().zip(gate) {
+            *out /= 1.0 + exp::<I>(-*gate);
         }
     });
 }
@@ -120,27 +156,39 @@ pub fn halved(mut lanes: [f32; 16], join: impl Fn(f32, f32) -> f32) -> f32 {
     lanes[0]
 }
 
+/// All numbers put into a sum by `add`, in sixteen lanes.
 #[inline(always)]
-fn inverse_rms<I: Isa>(x: &[f32], eps: f32) -> f32 {
+fn sum(x: &[f32], add: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0; 16];
     let (whole, rest) = x.as_chunks::<16>();
     for chunk in whole {
         for (sum, x) in lanes.iter_mut().zip(chunk) {
-            *sum = fused::<I>(*x, *x, *sum);
+            *sum = add(*sum, *x);
         }
     }
     for (sum, x) in lanes.iter_mut().zip(rest) {
-        *sum = fused::<I>(*x, *x, *sum);
+        *sum = add(*sum, *x);
     }
-    let mean = halved(lanes, |a, b| a + b) / x.len() as f32;
-    if mean.is_finite() { 1.0 / (mean + eps).sqrt() } else { inverse_rms_of_large(x, eps) }
+    halved(lanes, |a, b| a + b)
+}
+
+/// What is taken off the numbers of a row, and what they are multiplied with then.
+#[inline(always)]
+fn moments<I: Isa>(x: &[f32], norm: Norm<'_>) -> (f32, f32) {
+    let count = x.len() as f32;
+    let mean = if norm.centred { sum(x, |sum, x| sum + x) / count } else { 0.0 };
+    let square = |sum: f32, x: f32| fused::<I>(x - mean, x - mean, sum);
+    let square = sum(x, square) / count;
+    if square.is_finite() { (mean, 1.0 / (square + norm.eps).sqrt()) } else { moments_of_large(x, norm) }
 }
 
 /// The same for rows whose squares leave the range of f32, which would otherwise turn into zeros unnoticed.
 #[cold]
-fn inverse_rms_of_large(x: &[f32], eps: f32) -> f32 {
-    let mean = x.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>() / x.len() as f64;
-    (1.0 / (mean + f64::from(eps)).sqrt()) as f32
+fn moments_of_large(x: &[f32], norm: Norm<'_>) -> (f32, f32) {
+    let count = x.len() as f64;
+    let mean = if norm.centred { x.iter().map(|x| f64::from(*x)).sum::<f64>() / count } else { 0.0 };
+    let square = x.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / count;
+    (mean as f32, (1.0 / (square + f64::from(norm.eps)).sqrt()) as f32)
 }
 
 /// Turns the pairs of one head by the angles of row `row`.
@@ -169,6 +217,21 @@ pub fn gate<I: Isa>(isa: I, activation: Activation, gate: &[f32], up: &[f32], ou
 #[inline(always)]
 fn silu<I: Isa>(x: f32) -> f32 {
     x / (1.0 + exp::<I>(-x))
+}
+
+/// The hyperbolic tangent within ten units in the last place; NaN stays.
+///
+/// Near zero, where `1 − 2 / (1 + e^2x)` would lose most digits, its series up to the seventh power.
+#[inline(always)]
+pub fn tanh<I: Isa>(x: f32) -> f32 {
+    let far = 1.0 - 2.0 / (1.0 + exp::<I>(2.0 * x));
+    let square = x * x;
+    let mut p = -17.0 / 315.0;
+    for coefficient in [2.0 / 15.0, -1.0 / 3.0] {
+        p = fused::<I>(p, square, coefficient);
+    }
+    let near = fused::<I>(p * square, x, x);
+    if x.abs() < 0.2 { near } else { far }
 }
 
 /// The largest logit, the lowest index of equals, NaN where any is: as the reference's, a piece at a time, of which
@@ -269,6 +332,21 @@ mod tests {
             assert_eq!(exp(x), f32::INFINITY, "e^{x} with {}", I::NAME);
         }
         assert!(exp(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn tanh_is_close_everywhere() {
+        let mut worst = 0.0_f64;
+        for i in -20_000..=20_000 {
+            let x = i as f32 * 0.001;
+            let right = f64::from(x).tanh();
+            worst = worst.max(((f64::from(tanh::<Scalar>(x)) - right) / right.abs().max(1e-9)).abs());
+        }
+        assert!(worst < 1.2e-6, "relative error {worst}");
+        for (x, y) in [(f32::INFINITY, 1.0), (f32::NEG_INFINITY, -1.0), (1e30, 1.0), (-1e30, -1.0)] {
+            assert_eq!(tanh::<Scalar>(x), y, "tanh {x}");
+        }
+        assert!(tanh::<Scalar>(f32::NAN).is_nan());
     }
 
     #[test]

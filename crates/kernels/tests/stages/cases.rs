@@ -1,8 +1,8 @@
 //! What is computed: a stage with a shape, options and numbers, for any backend.
 
 use whin_kernels::{
-    Activation, Attend, BLOCK, Backend, CacheShape, Dtype, Gated, Head, KvKind, Project, Qkv, RmsNorm,
-    Rotation, Step, Tensor, WeightKind,
+    Activation, Attend, BLOCK, Backend, CacheShape, Dtype, Gated, Head, HeadNorm, KvKind, Norm, Project, Qkv,
+    Rotation, Span, Step, Tensor, WeightKind,
 };
 
 use crate::bounds::{self, Bounded};
@@ -169,18 +169,22 @@ impl Case for Product {
         backend.fill(&mut x, &self.x).expect("memory");
         let wanted = (0..count as u32).rev().collect();
         let step = Step { tokens: vec![0; count], wanted, ..Step::default() };
-        let norm = RmsNorm { weight: &norm, eps: EPS };
+        let norm = Norm { weight: &norm, eps: EPS, centred: false };
         let weight = &weight;
         match self.stage {
             Stage::Project => {
                 backend.fill(&mut out, &self.base).expect("memory");
-                let args = Project { weight, bias: bias.as_ref() };
+                let args = Project { weight, bias: bias.as_ref(), norm: None, scale: 1.0 };
                 backend.project_add(&args, &step, &x, &mut out);
             }
             Stage::Gated(activation) => {
-                backend.gated(&Gated { norm, weight, activation }, &step, &x, &mut out)
+                let args = Gated { norm: Some(norm), weight, bias: None, activation };
+                backend.gated(&args, &step, &x, &mut out)
             }
-            Stage::Logits => backend.logits(&Head { norm, weight }, &step, &x, &mut out),
+            Stage::Logits => {
+                let args = Head { norm, weight, scale: 1.0, softcap: None };
+                backend.logits(&args, &step, &x, &mut out)
+            }
         }
         backend.read(&out, count).expect("the device works")
     }
@@ -387,9 +391,10 @@ impl Attention {
         }
     }
 
-    fn attend(&self, window: Option<usize>) -> Attend {
+    fn attend<B: Backend>(&self, window: Option<usize>) -> Attend<'_, B> {
         let Self { heads, kv_heads, head_dim, scale, .. } = *self;
-        Attend { layer: 1, heads, kv_heads, head_dim, scale, window }
+        let (softcap, sinks) = (None, None);
+        Attend { layer: 1, heads, kv_heads, head_dim, scale, window, softcap, sinks, gated: false }
     }
 }
 
@@ -417,17 +422,20 @@ impl Case for Attention {
         let mut vector = |v: &Vec<f32>| backend.vector(v).expect("memory");
         let (norm, bias) = (vector(&self.norm), self.bias.as_ref().map(&mut vector));
         let (q_norm, k_norm) = (self.q_norm.as_ref().map(&mut vector), self.k_norm.as_ref().map(&mut vector));
+        let head_norm =
+            |weight| HeadNorm { norm: Norm { weight, eps: EPS, centred: false }, span: Span::Head };
         let args = Qkv {
             layer: 1,
             heads: self.heads,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
-            norm: RmsNorm { weight: &norm, eps: self.eps },
+            norm: Some(Norm { weight: &norm, eps: self.eps, centred: false }),
             weight: &weight,
             bias: bias.as_ref(),
-            q_norm: q_norm.as_ref().map(|weight| RmsNorm { weight, eps: EPS }),
-            k_norm: k_norm.as_ref().map(|weight| RmsNorm { weight, eps: EPS }),
-            rotation: 1,
+            q_norm: q_norm.as_ref().map(head_norm),
+            k_norm: k_norm.as_ref().map(head_norm),
+            rotation: Some(1),
+            gated: false,
         };
         let layers = vec![(self.kv_heads + 1, 6), (self.kv_heads, self.head_dim), (1, 20)];
         let mut state = backend.state(&CacheShape { kind: self.kv, layers }).expect("memory");

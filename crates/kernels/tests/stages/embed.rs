@@ -26,7 +26,8 @@ impl Case for Embed {
     fn run<B: Backend>(&self, backend: &mut B, _: bool) -> Vec<f32> {
         let table = self.matrix.upload(backend);
         let mut x = backend.rows(self.tokens.len(), self.matrix.inputs).expect("memory");
-        backend.embed(&table, &Step { tokens: self.tokens.clone(), ..Step::default() }, &mut x);
+        let args = whin_kernels::Embed { table: &table, scale: 1.0 };
+        backend.embed(&args, &Step { tokens: self.tokens.clone(), ..Step::default() }, &mut x);
         backend.read(&x, self.tokens.len()).expect("the device works")
     }
 

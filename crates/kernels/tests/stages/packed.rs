@@ -46,10 +46,11 @@ fn a_matrix_in_a_file_is_the_matrix_that_was_packed() {
             let bytes = packed::<Cpu<Scalar>>(&weight);
             let adopted = backend.adopt(kind, outputs, inputs, file(&bytes)).unwrap();
             assert_eq!(packed::<Cpu<Scalar>>(&adopted), bytes);
-            let rows = |backend: &mut Cpu<Scalar>, weight| {
+            let rows = |backend: &mut Cpu<Scalar>, table| {
                 let mut x = backend.rows(outputs, inputs).unwrap();
                 let tokens = (0..outputs as u32).collect();
-                backend.embed(weight, &whin_kernels::Step { tokens, ..Default::default() }, &mut x);
+                let step = whin_kernels::Step { tokens, ..Default::default() };
+                backend.embed(&whin_kernels::Embed { table, scale: 1.0 }, &step, &mut x);
                 backend.read(&x, outputs).unwrap()
             };
             assert_eq!(

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use whin_kernels::cpu::Cpu;
 use whin_kernels::cpu::isa::scalar::Scalar;
 use whin_kernels::{
-    Activation, Attend, Backend, CacheShape, Gated, KvKind, Project, Qkv, RmsNorm, Rotation, Step, WeightKind,
+    Activation, Attend, Backend, CacheShape, Gated, KvKind, Norm, Project, Qkv, Rotation, Step, WeightKind,
 };
 
 use crate::cases::EPS;
@@ -41,7 +41,17 @@ fn attend() {
     let attend = |cpu: &mut Cpu<Scalar>, heads: usize, kv_heads: usize, (q, y): (usize, usize)| {
         let state = state(cpu);
         let (q, mut y) = (cpu.rows(4, q).unwrap(), cpu.rows(4, y).unwrap());
-        let args = Attend { layer: 0, heads, kv_heads, head_dim: 8, scale: 1.0, window: None };
+        let args = Attend {
+            layer: 0,
+            heads,
+            kv_heads,
+            head_dim: 8,
+            scale: 1.0,
+            window: None,
+            softcap: None,
+            sinks: None,
+            gated: false,
+        };
         cpu.attend(&args, &step(), &q, &state, &mut y);
     };
     attend(&mut Cpu::new(2).unwrap(), 4, 2, (32, 32));
@@ -54,20 +64,28 @@ fn attend() {
 
 #[test]
 fn qkv() {
-    let qkv = |cpu: &mut Cpu<Scalar>,
-               heads: usize,
-               kv_heads: usize,
-               outputs: usize,
-               (x, q): (usize, usize)| {
-        let mut state = state(cpu);
-        let (x, mut q) = (cpu.rows(4, x).unwrap(), cpu.rows(4, q).unwrap());
-        let weight = &cpu.weight(WeightKind::F32, outputs, 16).unwrap();
-        let norm = RmsNorm { weight: &vec![1.0; 16], eps: EPS };
-        let (bias, q_norm, k_norm) = (None, None, None);
-        let args =
-            Qkv { layer: 0, heads, kv_heads, head_dim: 8, norm, weight, bias, q_norm, k_norm, rotation: 0 };
-        cpu.qkv(&args, &step(), &x, &mut state, &mut q);
-    };
+    let qkv =
+        |cpu: &mut Cpu<Scalar>, heads: usize, kv_heads: usize, outputs: usize, (x, q): (usize, usize)| {
+            let mut state = state(cpu);
+            let (x, mut q) = (cpu.rows(4, x).unwrap(), cpu.rows(4, q).unwrap());
+            let weight = &cpu.weight(WeightKind::F32, outputs, 16).unwrap();
+            let norm = Some(Norm { weight: &vec![1.0; 16], eps: EPS, centred: false });
+            let (bias, q_norm, k_norm) = (None, None, None);
+            let args = Qkv {
+                layer: 0,
+                heads,
+                kv_heads,
+                head_dim: 8,
+                norm,
+                weight,
+                bias,
+                q_norm,
+                k_norm,
+                rotation: Some(0),
+                gated: false,
+            };
+            cpu.qkv(&args, &step(), &x, &mut state, &mut q);
+        };
     qkv(&mut Cpu::new(2).unwrap(), 4, 2, 64, (16, 32));
     refused("a projection with too few outputs", |cpu| qkv(cpu, 4, 2, 40, (16, 32)));
     refused("queries of another width", |cpu| qkv(cpu, 4, 2, 64, (16, 40)));
@@ -80,12 +98,12 @@ fn products() {
     refused("a gate of another width", |cpu| {
         let (x, mut h) = (cpu.rows(2, 16).unwrap(), cpu.rows(2, 12).unwrap());
         let weight = &cpu.weight(WeightKind::Bf16, 32, 16).unwrap();
-        let norm = RmsNorm { weight: &vec![1.0; 16], eps: EPS };
-        cpu.gated(&Gated { norm, weight, activation: Activation::Silu }, &step(), &x, &mut h);
+        let norm = Some(Norm { weight: &vec![1.0; 16], eps: EPS, centred: false });
+        cpu.gated(&Gated { norm, weight, bias: None, activation: Activation::Silu }, &step(), &x, &mut h);
     });
     refused("a sum of another width", |cpu| {
         let (h, mut x) = (cpu.rows(2, 16).unwrap(), cpu.rows(2, 12).unwrap());
         let weight = &cpu.weight(WeightKind::Int8, 32, 16).unwrap();
-        cpu.project_add(&Project { weight, bias: None }, &step(), &h, &mut x);
+        cpu.project_add(&Project { weight, bias: None, norm: None, scale: 1.0 }, &step(), &h, &mut x);
     });
 }

@@ -10,7 +10,7 @@ use crate::Weights;
 use crate::model::Spec;
 
 /// Rises whenever the files of a cell change their form.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 const MAGIC: &[u8; 16] = b"whin weights\r\n\x1a\n";
 /// Where the first weight lies: behind the head, on a page of its own.
 pub const HEAD: u64 = 4096;

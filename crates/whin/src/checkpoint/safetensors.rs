@@ -215,7 +215,7 @@ impl Tensors {
     /// # Errors
     /// `invalid_checkpoint` with every problem of the claims and every tensor that nobody claimed;
     /// `unsupported_architecture` where the only problem is how tensors are stored.
-    pub fn finish(mut self, ignorable: fn(&str) -> bool) -> Result<()> {
+    pub fn finish(mut self, ignorable: impl Fn(&str) -> bool) -> Result<()> {
         let left = self.tensors.iter().filter(|(name, _)| {
             !self.claimed.contains(*name) && !ignorable(name) && !self.is_activation_scale(name)
         });
@@ -271,6 +271,8 @@ pub struct TensorRef {
     rows: usize,
     cols: usize,
     scales: Option<Scales>,
+    /// The rows of the file, or the numbers of a vector, in the order in which they are wanted.
+    order: Option<Arc<[u32]>>,
 }
 
 impl TensorRef {
@@ -282,7 +284,12 @@ impl TensorRef {
             [rows, cols] => (rows, cols),
             _ => return None,
         };
-        Some(Self { place: place.clone(), dtype, rows, cols, scales: None })
+        Some(Self { place: place.clone(), dtype, rows, cols, scales: None, order: None })
+    }
+
+    /// The same with its rows, or the numbers of a vector, in another order: `order[i]` becomes number `i`.
+    pub(crate) fn in_order(self, order: Arc<[u32]>) -> Self {
+        Self { order: Some(order), ..self }
     }
 
     /// The name in the file.
@@ -307,13 +314,25 @@ impl TensorRef {
         self.scales.as_ref().map_or_else(|| dtype.to_owned(), with)
     }
 
-    /// The numbers, scaled, (rows, cols); a vector has one row.
+    /// The numbers, scaled, (rows, cols); a vector has one row, or one column where its numbers are put in order.
     pub fn view(&self) -> Tensor<'_> {
-        let tensor = Tensor::new(self.dtype, self.rows, self.cols, self.place.bytes());
+        let (rows, cols) = match &self.order {
+            Some(_) if self.place.entry.shape.len() == 1 => (self.cols, 1),
+            _ => (self.rows, self.cols),
+        };
+        let tensor = Tensor::new(self.dtype, rows, cols, self.place.bytes());
         let tensor = tensor.expect("the header was checked: the bytes are those of the shape");
-        let Some(scales) = &self.scales else { return tensor };
-        let (scales, block) = scales.view();
-        tensor.scaled(&scales, block).expect("scales were claimed with the shape of the blocks")
+        let tensor = match &self.scales {
+            Some(scales) => {
+                let (scales, block) = scales.view();
+                tensor.scaled(&scales, block).expect("scales were claimed with the shape of the blocks")
+            }
+            None => tensor,
+        };
+        match &self.order {
+            Some(order) => tensor.in_order(order).expect("rows in order are rows of the tensor"),
+            None => tensor,
+        }
     }
 
     /// Gives the memory behind the bytes back to the system; looking at them again fetches them from the file.

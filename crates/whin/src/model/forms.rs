@@ -2,7 +2,7 @@
 
 use whin_kernels::WeightKind;
 
-use super::plan::Destination;
+use super::inventory::Destination;
 
 /// The forms of a model's matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,14 +1,18 @@
 //! The forward pass: one function for prefill and decode, for every family and every backend.
 
-use whin_kernels::{Attend, Backend, CacheShape, Gated, Head, Project, Qkv, Result, RmsNorm, Step};
+use std::sync::Arc;
+
+use whin_kernels::{
+    Attend, Backend, CacheShape, Embed, Gated, Head, HeadNorm, Norm, Project, Qkv, Result, Step,
+};
 
 use super::spec::{Attention, FeedForward, Mixer, Spec};
-use super::weights::{AttentionWeights, GatedWeights, Model};
+use super::weights::{AttentionWeights, GatedWeights, LayerWeights, Model};
 
 /// The rows and the key-value cache that a step works on.
 pub struct Run<B: Backend> {
     x: B::Rows, // (rows, width)
-    q: B::Rows, // (rows, heads · head_dim)
+    q: B::Rows, // (rows, heads · head_dim), or twice that
     y: B::Rows, // (rows, heads · head_dim)
     h: B::Rows, // (rows, inner)
     /// (wanted, vocab)
@@ -28,18 +32,12 @@ impl<B: Backend> Run<B> {
         cache: &CacheShape,
         (rows, wanted): (usize, usize),
     ) -> Result<Self> {
-        let (mut heads, mut inner) = (0, 0);
-        for layer in &spec.layers {
-            let (Mixer::Attention(attention), FeedForward::Gated(gated)) =
-                (&layer.mixer, &layer.feed_forward);
-            heads = attention.heads * attention.head_dim;
-            inner = gated.inner;
-        }
+        let [q, y, h] = spec.row_widths();
         Ok(Self {
             x: backend.rows(rows, spec.width)?,
-            q: backend.rows(rows, heads)?,
-            y: backend.rows(rows, heads)?,
-            h: backend.rows(rows, inner)?,
+            q: backend.rows(rows, q)?,
+            y: backend.rows(rows, y)?,
+            h: backend.rows(rows, h)?,
             logits: backend.rows(wanted, spec.vocab)?,
             state: backend.state(cache)?,
         })
@@ -48,55 +46,80 @@ impl<B: Backend> Run<B> {
 
 /// Runs the rows of `step` through the model; the wanted logits stand in `run.logits` afterwards.
 pub fn forward<B: Backend>(backend: &mut B, spec: &Spec, model: &Model<B>, step: &Step, run: &mut Run<B>) {
-    backend.embed(&model.embedding, step, &mut run.x);
+    backend.embed(&Embed { table: &model.embedding, scale: spec.embedding_scale }, step, &mut run.x);
     for (index, (layer, weights)) in spec.layers.iter().zip(&model.layers).enumerate() {
         let Mixer::Attention(mixer) = &layer.mixer;
-        attention(backend, spec, index, (mixer, &weights.attention), step, run);
+        attention(backend, spec, index, (mixer, weights), step, run);
+        let AttentionWeights { out, out_bias, .. } = &weights.attention;
+        let out = project(spec, (out, out_bias), &weights.mixer_post_norm);
+        // Parts that stand side by side read the same rows: nothing is added before both have.
+        if !layer.parallel {
+            backend.project_add(&out, step, &run.y, &mut run.x);
+        }
         let FeedForward::Gated(gated) = &layer.feed_forward;
+        let GatedWeights { gate_up, gate_up_bias, down, down_bias } = &weights.gated;
+        let before = if layer.parallel { &weights.mixer_norm } else { &weights.feed_forward_norm };
         let args = Gated {
-            norm: RmsNorm { weight: &weights.gated.norm, eps: spec.norm_eps },
-            weight: weights.gated.gate_up.as_ref(),
+            norm: norm(spec, before),
+            weight: gate_up.as_ref(),
+            bias: gate_up_bias.as_ref(),
             activation: gated.activation,
         };
         backend.gated(&args, step, &run.x, &mut run.h);
-        let GatedWeights { down, .. } = &weights.gated;
-        backend.project_add(&Project { weight: down, bias: None }, step, &run.h, &mut run.x);
+        if layer.parallel {
+            backend.project_add(&out, step, &run.y, &mut run.x);
+        }
+        let down = project(spec, (down, down_bias), &weights.feed_forward_post_norm);
+        backend.project_add(&down, step, &run.h, &mut run.x);
     }
     if !step.wanted.is_empty() {
-        let norm = RmsNorm { weight: &model.norm, eps: spec.norm_eps };
-        let head = Head { norm, weight: model.head.as_ref().unwrap_or(&model.embedding).as_ref() };
+        let norm = Norm { weight: &model.norm, eps: spec.norm_eps, centred: spec.norm_centred };
+        let weight = model.head.as_ref().unwrap_or(&model.embedding).as_ref();
+        let head = Head { norm, weight, scale: spec.logit_scale, softcap: spec.logit_softcap };
         backend.logits(&head, step, &run.x, &mut run.logits);
     }
 }
 
+fn norm<'a, B: Backend>(spec: &Spec, weight: &'a Option<B::Vector>) -> Option<Norm<'a, B>> {
+    weight.as_ref().map(|weight| Norm { weight, eps: spec.norm_eps, centred: spec.norm_centred })
+}
+
+/// The way back to the width of the model, behind which `post_norm` may stand.
+fn project<'a, B: Backend>(
+    spec: &Spec,
+    (weight, bias): (&'a Arc<B::Weight>, &'a Option<B::Vector>),
+    post_norm: &'a Option<B::Vector>,
+) -> Project<'a, B> {
+    Project { weight, bias: bias.as_ref(), norm: norm(spec, post_norm), scale: spec.residual_scale }
+}
+
+/// What attention finds for each row, in `run.y`.
 fn attention<B: Backend>(
     backend: &mut B,
     spec: &Spec,
     layer: usize,
-    (mixer, weights): (&Attention, &AttentionWeights<B>),
+    (mixer, weights): (&Attention, &LayerWeights<B>),
     step: &Step,
     run: &mut Run<B>,
 ) {
-    fn norm<B: Backend>(weight: &B::Vector, eps: f32) -> RmsNorm<'_, B> {
-        RmsNorm { weight, eps }
-    }
-    let eps = spec.norm_eps;
-    let &Attention { heads, kv_heads, head_dim, window, scale, rope, .. } = mixer;
-    let qkv = Qkv {
+    let &Attention { heads, kv_heads, head_dim, window, scale, softcap, gated, qk_norm, .. } = mixer;
+    let AttentionWeights { qkv, qkv_bias, q_norm, k_norm, sinks, .. } = &weights.attention;
+    let head_norm = |weight| Some(HeadNorm { norm: norm(spec, weight)?, span: qk_norm? });
+    let args = Qkv {
         layer,
         heads,
         kv_heads,
         head_dim,
-        norm: norm(&weights.norm, eps),
-        weight: weights.qkv.as_ref(),
-        bias: weights.qkv_bias.as_ref(),
-        q_norm: weights.q_norm.as_ref().map(|weight| norm(weight, eps)),
-        k_norm: weights.k_norm.as_ref().map(|weight| norm(weight, eps)),
-        rotation: rope,
+        norm: norm(spec, &weights.mixer_norm),
+        weight: qkv.as_ref(),
+        bias: qkv_bias.as_ref(),
+        q_norm: head_norm(q_norm),
+        k_norm: head_norm(k_norm),
+        rotation: mixer.rope,
+        gated,
     };
-    backend.qkv(&qkv, step, &run.x, &mut run.state, &mut run.q);
-    let attend = Attend { layer, heads, kv_heads, head_dim, scale, window };
+    backend.qkv(&args, step, &run.x, &mut run.state, &mut run.q);
+    let sinks = sinks.as_ref();
+    let attend = Attend { layer, heads, kv_heads, head_dim, scale, window, softcap, sinks, gated };
     backend.attend(&attend, step, &run.q, &run.state, &mut run.y);
-    let out = Project { weight: weights.out.as_ref(), bias: weights.out_bias.as_ref() };
-    backend.project_add(&out, step, &run.y, &mut run.x);
 }

@@ -4,6 +4,8 @@ pub mod config;
 mod families;
 mod forms;
 pub mod forward;
+pub mod inventory;
+mod names;
 pub mod plan;
 pub mod rope;
 mod rope_parameters;
@@ -11,6 +13,7 @@ pub mod spec;
 pub mod weights;
 
 pub use forms::Weights;
-pub use plan::{Destination, Load, Plan};
+pub use inventory::Destination;
+pub use plan::{Load, Plan};
 pub use rope::Rope;
 pub use spec::Spec;

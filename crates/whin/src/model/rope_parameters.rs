@@ -16,6 +16,8 @@ pub(super) struct Heads<'a> {
     pub max_positions: usize,
     /// `rope_theta` where no key names it.
     pub default_theta: f64,
+    /// `partial_rotary_factor` where no key names it; none where the family has no such key.
+    pub partial: Option<f64>,
     /// The layer types that occur.
     pub layer_types: &'a [&'static str],
 }
@@ -42,14 +44,13 @@ pub(super) fn read(config: &mut Fields<'_>, heads: &Heads<'_>) -> Ropes {
     let (prefix, merged) = merge(config);
     let mut outer = Outer {
         theta: heads.default_theta,
+        partial: None,
         original: config.integer_or_null("original_max_position_embeddings", 2, 1 << 30),
     };
     if config.get("rope_theta").is_some() {
         outer.theta = config.number("rope_theta", THETA.0, THETA.1);
     }
-    if config.number_or_null("partial_rotary_factor", f64::MIN, f64::MAX).is_some_and(|part| part != 1.0) {
-        config.refuse("partial_rotary_factor", "1: the whole head turns in this family");
-    }
+    outer.partial = partial(config, heads).or(heads.partial);
 
     let mut ropes = Ropes { ropes: Vec::new(), of_type: Vec::new(), max_positions: heads.max_positions };
     if !NESTED.iter().any(|name| merged.contains_key(*name)) {
@@ -82,6 +83,8 @@ pub(super) fn read(config: &mut Fields<'_>, heads: &Heads<'_>) -> Ropes {
 /// What stands beside the rope dictionary.
 struct Outer {
     theta: f64,
+    /// The share of a head that turns, if any is named.
+    partial: Option<f64>,
     original: Option<usize>,
 }
 
@@ -143,10 +146,12 @@ fn one(fields: &mut Fields<'_>, heads: &Heads<'_>, outer: &Outer) -> Rope {
         None => outer.theta,
         Some(_) => fields.number("rope_theta", THETA.0, THETA.1),
     };
-    if fields.number_or_null("partial_rotary_factor", f64::MIN, f64::MAX).is_some_and(|part| part != 1.0) {
-        fields.refuse("partial_rotary_factor", "1: the whole head turns in this family");
+    let part = partial(fields, heads).or(outer.partial).unwrap_or(1.0);
+    let turned = (heads.head_dim as f64 * part) as usize;
+    if part < 1.0 && (turned < 2 || !turned.is_multiple_of(2)) {
+        fields.refuse("partial_rotary_factor", "a share of the head that is an even number of at least 2");
     }
-    let pairs = heads.head_dim / 2;
+    let pairs = (turned / 2).max(1);
     let scaling = match kind(fields) {
         Some("linear") => Scaling::Linear { factor: fields.number("factor", FACTOR.0, FACTOR.1) },
         Some("dynamic") => {
@@ -158,13 +163,24 @@ fn one(fields: &mut Fields<'_>, heads: &Heads<'_>, outer: &Outer) -> Rope {
         }
         Some("llama3") => llama3(fields, heads, outer),
         Some("yarn") => yarn(fields, heads, outer),
-        Some("longrope") => longrope(fields, heads, outer),
+        Some("longrope") => longrope(fields, heads, outer, pairs),
         Some("default") => Scaling::Default,
         // An unknown kind is one problem already; its other keys would only add noise.
         _ => return Rope { pairs, theta, scaling: Scaling::Default },
     };
     fields.refuse_unknown(|_| false);
     Rope { pairs, theta, scaling }
+}
+
+/// The share of a head that turns.
+fn partial(fields: &mut Fields<'_>, heads: &Heads<'_>) -> Option<f64> {
+    if heads.partial.is_some() {
+        return fields.number_or_null("partial_rotary_factor", f64::MIN_POSITIVE, 1.0);
+    }
+    if fields.number_or_null("partial_rotary_factor", f64::MIN, f64::MAX).is_some_and(|part| part != 1.0) {
+        fields.refuse("partial_rotary_factor", "1: the whole head turns in this family");
+    }
+    None
 }
 
 /// `rope_type`, or `type` as it was once called. None, with a problem noted, where it is unknown.
@@ -222,12 +238,12 @@ fn yarn(fields: &mut Fields<'_>, heads: &Heads<'_>, outer: &Outer) -> Scaling {
     Scaling::Yarn { factor, original, beta_fast, beta_slow, truncate, attention }
 }
 
-fn longrope(fields: &mut Fields<'_>, heads: &Heads<'_>, outer: &Outer) -> Scaling {
+fn longrope(fields: &mut Fields<'_>, heads: &Heads<'_>, outer: &Outer, pairs: usize) -> Scaling {
     let original = original(fields, heads, outer);
     let factor = fields.number_or_null("factor", FACTOR.0, FACTOR.1);
     let given = fields.number_or_null("attention_factor", 1e-6, 1e6);
-    let short = divisors(fields, "short_factor", heads.head_dim / 2);
-    let long = divisors(fields, "long_factor", heads.head_dim / 2);
+    let short = divisors(fields, "short_factor", pairs);
+    let long = divisors(fields, "long_factor", pairs);
     let factor = factor.unwrap_or(heads.max_positions as f64 / original as f64);
     let attention = given.unwrap_or_else(|| {
         if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original as f64).ln()).sqrt() }

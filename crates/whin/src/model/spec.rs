@@ -1,8 +1,9 @@
 //! What every model family is reduced to. Knows no key of `config.json` and no tensor name.
 
-use whin_kernels::{Activation, CacheShape, KvKind};
+use whin_kernels::{Activation, CacheShape, KvKind, Span};
 
 use super::forms::Weights;
+use super::inventory::{self, Destination, Shape};
 use super::rope::Rope;
 use crate::checkpoint::Storage;
 
@@ -21,6 +22,16 @@ pub struct Spec {
     pub max_positions: usize,
     /// Added to the mean square in every norm.
     pub norm_eps: f32,
+    /// Whether norms take the mean off first.
+    pub norm_centred: bool,
+    /// Factor of what the embedding gives.
+    pub embedding_scale: f32,
+    /// Factor of what each part of a layer adds to the row.
+    pub residual_scale: f32,
+    /// Factor of the logits.
+    pub logit_scale: f32,
+    /// A logit `l`, scaled, becomes `softcap · tanh(l / softcap)`.
+    pub logit_softcap: Option<f32>,
     /// Whether the head is the embedding.
     pub tied: bool,
     /// The rotary embeddings in use; layers refer to them by index.
@@ -35,13 +46,26 @@ pub struct Spec {
     pub storage: Storage,
 }
 
-/// One layer: `x += mixer(norm(x))`, then `x += feed_forward(norm(x))`.
+/// One layer: `x += norm(mixer(norm(x)))`, then `x += norm(feed_forward(norm(x)))`, of which norms either may be missing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
     /// What carries information from position to position.
     pub mixer: Mixer,
     /// What works on each position by itself.
     pub feed_forward: FeedForward,
+    /// Which norms there are.
+    pub norms: Norms,
+    /// Whether both parts read the same row, by way of the norm before the mixer, and their results are added together.
+    pub parallel: bool,
+}
+
+/// The norms of both parts of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Norms {
+    /// Of what a part reads.
+    pub before: bool,
+    /// Of what it adds.
+    pub after: bool,
 }
 
 /// The part of a layer that looks at other positions.
@@ -58,18 +82,33 @@ pub struct Attention {
     pub heads: usize,
     /// Key-value heads.
     pub kv_heads: usize,
-    /// Numbers a head; even.
+    /// Numbers a head.
     pub head_dim: usize,
-    /// Whether all four projections add a bias.
-    pub bias: bool,
-    /// Whether query and key heads are normalised before they are rotated.
-    pub qk_norm: bool,
+    /// Which projections add a bias.
+    pub bias: Bias,
+    /// What of queries and keys is normalised together before they are rotated; none where they are not.
+    pub qk_norm: Option<Span>,
     /// With a window of `n`, position `p` sees positions `p - n + 1 ..= p`.
     pub window: Option<usize>,
     /// Factor of each score before the softmax.
     pub scale: f32,
-    /// Index into [`Spec::ropes`].
-    pub rope: usize,
+    /// A score `s`, scaled, becomes `softcap · tanh(s / softcap)`.
+    pub softcap: Option<f32>,
+    /// Whether each head has a score that stands for no position and takes a share of the softmax.
+    pub sinks: bool,
+    /// Whether the result is multiplied with the sigmoids of gates, projected beside the queries.
+    pub gated: bool,
+    /// Index into [`Spec::ropes`]; none where queries and keys are not rotated.
+    pub rope: Option<usize>,
+}
+
+/// Which projections of an attention add a bias.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bias {
+    /// Those to queries, keys and values.
+    pub qkv: bool,
+    /// That of the result.
+    pub out: bool,
 }
 
 impl Attention {
@@ -93,25 +132,23 @@ pub struct Gated {
     pub inner: usize,
     /// Applied to the gate.
     pub activation: Activation,
+    /// Whether all three projections add a bias.
+    pub bias: bool,
 }
 
 impl Spec {
     /// Numbers in all matrices and vectors; a tied head counts once.
     pub fn parameters(&self) -> u64 {
-        let mut sum = 0;
-        self.each_in_layers(|outputs, inputs| sum += (outputs * inputs) as u64);
-        sum += (self.ends() * self.vocab * self.width) as u64;
-        self.each_vector(|len| sum += len as u64);
-        sum
+        inventory::weights(self).iter().map(|(_, shape)| shape.count()).sum()
     }
 
     /// Bytes of all weights when matrices are kept as `weights` says and vectors as f32; a tied head counts once.
     pub fn weight_bytes(&self, weights: Weights) -> u64 {
-        let mut sum = 0;
-        self.each_in_layers(|outputs, inputs| sum += weights.layers().bytes(outputs, inputs) as u64);
-        sum += (self.ends() * weights.ends().bytes(self.vocab, self.width)) as u64;
-        self.each_vector(|len| sum += 4 * len as u64);
-        sum
+        let bytes = |(to, shape): &(Destination, Shape)| match shape.inputs {
+            Some(inputs) => weights.of(*to).bytes(shape.outputs(), inputs) as u64,
+            None => 4 * shape.count(),
+        };
+        inventory::weights(self).iter().map(bytes).sum()
     }
 
     /// Bytes of weights that one step with an answer reads when matrices are kept as `weights` says: all but an embedding
@@ -129,16 +166,27 @@ impl Spec {
     /// Bytes of the rows that steps of up to `rows` rows and `wanted` rows of logits work on: those of the forward pass,
     /// and those that a product reads, rounded, and writes.
     pub fn scratch_bytes(&self, rows: usize, wanted: usize) -> u64 {
-        let (mut heads, mut inner, mut inputs, mut outputs) = (0, 0, self.width, 0);
+        let (mut most_inputs, mut most_outputs) = (self.width, 0);
+        for (_, shape) in self.matrices_of_layers() {
+            most_inputs = most_inputs.max(shape.inputs.unwrap_or(0));
+            most_outputs = most_outputs.max(shape.outputs());
+        }
+        let row = self.width + self.row_widths().iter().sum::<usize>() + most_inputs + most_outputs;
+        4 * (rows as u64 * row as u64 + wanted as u64 * self.vocab as u64)
+    }
+
+    /// The widths of the rows between the stages of a layer, enough for every layer: of queries with their gates, of what
+    /// attention finds, and of what stands between the products of the feed-forward part.
+    pub fn row_widths(&self) -> [usize; 3] {
+        let mut widest = [0; 3];
         for layer in &self.layers {
             let (Mixer::Attention(attention), FeedForward::Gated(gated)) =
                 (&layer.mixer, &layer.feed_forward);
-            heads = heads.max(attention.heads * attention.head_dim);
-            inner = inner.max(gated.inner);
+            let heads = attention.heads * attention.head_dim;
+            let own = [if attention.gated { 2 * heads } else { heads }, heads, gated.inner];
+            widest = std::array::from_fn(|i| widest[i].max(own[i]));
         }
-        self.each_in_layers(|out, input| (inputs, outputs) = (inputs.max(input), outputs.max(out)));
-        let row = (self.width + 2 * heads + inner) + inputs + outputs;
-        4 * (rows as u64 * row as u64 + wanted as u64 * self.vocab as u64)
+        widest
     }
 
     /// Bytes of keys and values that a row at `position` reads when they are kept as `kind`; at most `u64::MAX`.
@@ -154,8 +202,7 @@ impl Spec {
     /// Floating-point operations, two a multiplication, of the layers' products and attention for one token at
     /// `position`; at most `u64::MAX`.
     pub fn token_flops(&self, position: usize) -> u64 {
-        let mut products = 0;
-        self.each_in_layers(|outputs, inputs| products += 2 * (outputs * inputs) as u64);
+        let products = self.matrices_of_layers().map(|(_, shape)| 2 * shape.count()).sum();
         let attention = |layer: &Layer| {
             let Mixer::Attention(attention) = &layer.mixer;
             let inputs = (attention.heads * attention.head_dim) as u64;
@@ -177,40 +224,11 @@ impl Spec {
         CacheShape { kind, layers: layers.collect() }
     }
 
-    /// Matrices of (vocab, width).
-    fn ends(&self) -> usize {
-        if self.tied { 1 } else { 2 }
-    }
-
-    /// Calls `matrix` with (outputs, inputs) of every matrix of the layers.
-    fn each_in_layers(&self, mut matrix: impl FnMut(usize, usize)) {
-        for layer in &self.layers {
-            let Mixer::Attention(attention) = &layer.mixer;
-            let (q, kv) = (attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim);
-            matrix(q + 2 * kv, self.width);
-            matrix(self.width, q);
-            let FeedForward::Gated(gated) = &layer.feed_forward;
-            matrix(2 * gated.inner, self.width);
-            matrix(self.width, gated.inner);
-        }
-    }
-
-    /// Calls `vector` with the length of every vector.
-    fn each_vector(&self, mut vector: impl FnMut(usize)) {
-        for layer in &self.layers {
-            let Mixer::Attention(attention) = &layer.mixer;
-            if attention.bias {
-                vector((attention.heads + 2 * attention.kv_heads) * attention.head_dim);
-                vector(self.width);
-            }
-            if attention.qk_norm {
-                vector(attention.head_dim);
-                vector(attention.head_dim);
-            }
-            vector(self.width);
-            vector(self.width);
-        }
-        vector(self.width);
+    fn matrices_of_layers(&self) -> impl Iterator<Item = (Destination, Shape)> {
+        let is_in_layer = |(to, shape): &(Destination, Shape)| {
+            shape.inputs.is_some() && !matches!(to, Destination::Embedding | Destination::Head)
+        };
+        inventory::weights(self).into_iter().filter(is_in_layer)
     }
 }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use whin_kernels::{Backend, WeightKind};
 
 use super::forms::Weights;
-use super::plan::{Destination, Load, Plan};
+use super::inventory::{self, Destination};
+use super::plan::Load;
 use super::spec::Spec;
 use crate::cache::{Cell, Keeper, Kept, Packed};
 use crate::checkpoint::TensorRef;
@@ -28,24 +29,32 @@ pub struct Model<B: Backend> {
 
 /// The weights of one layer.
 pub struct LayerWeights<B: Backend> {
+    /// The norm before the mixer. (width,)
+    pub mixer_norm: Option<B::Vector>,
     /// Of the attention.
     pub attention: AttentionWeights<B>,
+    /// The norm behind the mixer. (width,)
+    pub mixer_post_norm: Option<B::Vector>,
+    /// The norm before the feed-forward part. (width,)
+    pub feed_forward_norm: Option<B::Vector>,
     /// Of the feed-forward part.
     pub gated: GatedWeights<B>,
+    /// The norm behind the feed-forward part. (width,)
+    pub feed_forward_post_norm: Option<B::Vector>,
 }
 
 /// The weights of one attention.
 pub struct AttentionWeights<B: Backend> {
-    /// (width,)
-    pub norm: B::Vector,
-    /// ((heads + 2 · kv_heads) · head_dim, width)
+    /// ((heads + 2 · kv_heads) · head_dim, width), and the gates below
     pub qkv: Arc<B::Weight>,
-    /// ((heads + 2 · kv_heads) · head_dim,)
+    /// (outputs of the projection,)
     pub qkv_bias: Option<B::Vector>,
-    /// (head_dim,)
+    /// (head_dim,) or (heads · head_dim,)
     pub q_norm: Option<B::Vector>,
-    /// (head_dim,)
+    /// (head_dim,) or (kv_heads · head_dim,)
     pub k_norm: Option<B::Vector>,
+    /// (heads,)
+    pub sinks: Option<B::Vector>,
     /// (width, heads · head_dim)
     pub out: Arc<B::Weight>,
     /// (width,)
@@ -54,12 +63,14 @@ pub struct AttentionWeights<B: Backend> {
 
 /// The weights of one gated feed-forward part.
 pub struct GatedWeights<B: Backend> {
-    /// (width,)
-    pub norm: B::Vector,
     /// (2 · inner, width)
     pub gate_up: Arc<B::Weight>,
+    /// (2 · inner,)
+    pub gate_up_bias: Option<B::Vector>,
     /// (width, inner)
     pub down: Arc<B::Weight>,
+    /// (width,)
+    pub down_bias: Option<B::Vector>,
 }
 
 /// How far loading has come: bytes of the files' tensors, and of how many.
@@ -143,22 +154,20 @@ impl<B: Backend> Model<B> {
     /// The weights in `packed`, or the first that is not there as it must be.
     fn adopt(backend: &mut B, spec: &Spec, form: Weights, packed: &Packed) -> Result<Self, String> {
         let mut loaded = Loaded::<B> { matrices: HashMap::new(), vectors: HashMap::new() };
-        let plan = Plan::new(spec);
-        for (to, parts) in &plan.weights {
-            let name = to.to_string();
-            let outputs = parts.iter().map(|part| part.shape[0]).sum();
-            let found = match parts.first().and_then(|part| part.shape.get(1)) {
-                Some(&inputs) => {
-                    let kind = form.of(*to);
+        for (to, shape) in inventory::weights(spec) {
+            let (name, outputs) = (to.to_string(), shape.outputs());
+            let found = match shape.inputs {
+                Some(inputs) => {
+                    let kind = form.of(to);
                     let section = packed.section(&name, kind, &[outputs, inputs]);
                     let matrix = section.and_then(|section| backend.adopt(kind, outputs, inputs, section));
-                    matrix.map(|matrix| loaded.matrices.insert(*to, Arc::new(matrix))).is_some()
+                    matrix.map(|matrix| loaded.matrices.insert(to, Arc::new(matrix))).is_some()
                 }
                 None => {
                     let numbers = packed.section(&name, WeightKind::F32, &[outputs]);
                     let numbers = numbers.and_then(|bytes| numbers_of(&bytes, outputs));
                     let vector = numbers.and_then(|numbers| backend.vector(&numbers).ok());
-                    vector.map(|vector| loaded.vectors.insert(*to, vector)).is_some()
+                    vector.map(|vector| loaded.vectors.insert(to, vector)).is_some()
                 }
             };
             if !found {
@@ -216,12 +225,13 @@ fn each<B: Backend>(
     let total = loads.iter().flat_map(|load| &load.parts).map(bytes).sum();
     let mut done = 0;
     for load in loads {
-        let weight = if load.to.is_matrix() {
+        let weight = if load.is_matrix {
             let kind = form.of(load.to);
             let (matrix, shape) = matrix(backend, &load.parts, kind)?;
             Made::Matrix(Arc::new(matrix), kind, shape)
         } else {
-            Made::Vector(load.parts.iter().flat_map(|part| part.view().to_vec()).collect())
+            let numbers = load.parts.iter().flat_map(|part| part.view().to_vec());
+            Made::Vector(numbers.map(|number| number + load.raise).collect())
         };
         for part in &load.parts {
             part.release();
@@ -300,21 +310,27 @@ impl<B: Backend> Loaded<B> {
         use Destination as To;
         let mut layers = Vec::with_capacity(spec.layers.len());
         for index in 0..spec.layers.len() {
-            let attention = AttentionWeights {
-                norm: self.vector(To::AttentionNorm(index))?,
-                qkv: self.matrix(To::Qkv(index))?,
-                qkv_bias: self.vectors.remove(&To::QkvBias(index)),
-                q_norm: self.vectors.remove(&To::QNorm(index)),
-                k_norm: self.vectors.remove(&To::KNorm(index)),
-                out: self.matrix(To::Output(index))?,
-                out_bias: self.vectors.remove(&To::OutputBias(index)),
-            };
-            let gated = GatedWeights {
-                norm: self.vector(To::FeedForwardNorm(index))?,
-                gate_up: self.matrix(To::GateUp(index))?,
-                down: self.matrix(To::Down(index))?,
-            };
-            layers.push(LayerWeights { attention, gated });
+            layers.push(LayerWeights {
+                mixer_norm: self.vectors.remove(&To::MixerNorm(index)),
+                attention: AttentionWeights {
+                    qkv: self.matrix(To::Qkv(index))?,
+                    qkv_bias: self.vectors.remove(&To::QkvBias(index)),
+                    q_norm: self.vectors.remove(&To::QNorm(index)),
+                    k_norm: self.vectors.remove(&To::KNorm(index)),
+                    sinks: self.vectors.remove(&To::Sinks(index)),
+                    out: self.matrix(To::Output(index))?,
+                    out_bias: self.vectors.remove(&To::OutputBias(index)),
+                },
+                mixer_post_norm: self.vectors.remove(&To::MixerPostNorm(index)),
+                feed_forward_norm: self.vectors.remove(&To::FeedForwardNorm(index)),
+                gated: GatedWeights {
+                    gate_up: self.matrix(To::GateUp(index))?,
+                    gate_up_bias: self.vectors.remove(&To::GateUpBias(index)),
+                    down: self.matrix(To::Down(index))?,
+                    down_bias: self.vectors.remove(&To::DownBias(index)),
+                },
+                feed_forward_post_norm: self.vectors.remove(&To::FeedForwardPostNorm(index)),
+            });
         }
         Ok(Model {
             embedding: self.matrix(To::Embedding)?,

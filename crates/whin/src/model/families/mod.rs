@@ -1,30 +1,66 @@
 //! The families of models that can be run. A new one is a reader of its config and a row in the table.
 
+mod dense;
+mod llama;
+mod mistral;
 mod quantization;
+mod qwen2;
 mod qwen3;
 
 use serde_json::Value;
 
 use super::config::Fields;
+use super::names::{self, Names};
 use super::spec::Spec;
 use crate::checkpoint::Storage;
 
-/// How a family is recognised and read.
+/// How a family is recognised, read and found in files.
 struct Family {
     model_type: &'static str,
     architectures: &'static [&'static str],
     read: fn(&mut Fields<'_>) -> Spec,
+    names: &'static Names,
 }
 
-const FAMILIES: &[Family] =
-    &[Family { model_type: "qwen3", architectures: &["Qwen3ForCausalLM", "Qwen3Model"], read: qwen3::read }];
+const FAMILIES: &[Family] = &[
+    Family {
+        model_type: "llama",
+        architectures: &["LlamaForCausalLM", "LlamaModel"],
+        read: llama::read,
+        names: &names::COMMON,
+    },
+    Family {
+        model_type: "mistral",
+        architectures: &["MistralForCausalLM", "MistralModel"],
+        read: mistral::read,
+        names: &names::COMMON,
+    },
+    Family {
+        model_type: "qwen2",
+        architectures: &["Qwen2ForCausalLM", "Qwen2Model"],
+        read: qwen2::read,
+        names: &names::COMMON,
+    },
+    Family {
+        model_type: "qwen3",
+        architectures: &["Qwen3ForCausalLM", "Qwen3Model"],
+        read: qwen3::read,
+        names: &names::COMMON,
+    },
+];
 
 /// Reads the config with the reader of its family; none, with a problem noted, where no family fits.
 pub(super) fn read(config: &mut Fields<'_>) -> Option<Spec> {
     let family = family(config)?;
     let spec = (family.read)(config);
     config.refuse_unknown(harmless);
-    Some(spec)
+    Some(Spec { family: family.model_type, ..spec })
+}
+
+/// How checkpoints of a family, by [`Spec::family`], name their tensors.
+pub(super) fn names(family: &str) -> &'static Names {
+    let found = FAMILIES.iter().find(|known| known.model_type == family);
+    found.map_or(&names::COMMON, |family| family.names)
 }
 
 /// The family that `model_type` names, or where that is missing `architectures`; the two may not contradict.

@@ -1,0 +1,179 @@
+//! Which weights a model has, and of which shapes. Knows no name of a tensor.
+
+use std::fmt;
+
+use whin_kernels::Span;
+
+use super::spec::{Attention, FeedForward, Gated, Mixer, Spec};
+
+/// A weight of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Destination {
+    /// (vocab, width)
+    Embedding,
+    /// The norm before the mixer. (width,)
+    MixerNorm(usize),
+    /// ((heads + 2 · kv_heads) · head_dim, width), and (heads · head_dim, width) of gates below.
+    Qkv(usize),
+    /// (outputs of the projection,)
+    QkvBias(usize),
+    /// (head_dim,) or (heads · head_dim,)
+    QNorm(usize),
+    /// (head_dim,) or (kv_heads · head_dim,)
+    KNorm(usize),
+    /// (heads,)
+    Sinks(usize),
+    /// (width, heads · head_dim)
+    Output(usize),
+    /// (width,)
+    OutputBias(usize),
+    /// The norm behind the mixer. (width,)
+    MixerPostNorm(usize),
+    /// The norm before the feed-forward part. (width,)
+    FeedForwardNorm(usize),
+    /// (2 · inner, width)
+    GateUp(usize),
+    /// (2 · inner,)
+    GateUpBias(usize),
+    /// (width, inner)
+    Down(usize),
+    /// (width,)
+    DownBias(usize),
+    /// The norm behind the feed-forward part. (width,)
+    FeedForwardPostNorm(usize),
+    /// The norm before the head. (width,)
+    Norm,
+    /// (vocab, width); none where the head is the embedding.
+    Head,
+}
+
+/// The name under which a weight is kept in files.
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (layer, name) = match self {
+            Self::Embedding => return f.write_str("embedding"),
+            Self::Norm => return f.write_str("norm"),
+            Self::Head => return f.write_str("head"),
+            Self::MixerNorm(layer) => (layer, "mixer_norm"),
+            Self::Qkv(layer) => (layer, "qkv"),
+            Self::QkvBias(layer) => (layer, "qkv_bias"),
+            Self::QNorm(layer) => (layer, "q_norm"),
+            Self::KNorm(layer) => (layer, "k_norm"),
+            Self::Sinks(layer) => (layer, "sinks"),
+            Self::Output(layer) => (layer, "output"),
+            Self::OutputBias(layer) => (layer, "output_bias"),
+            Self::MixerPostNorm(layer) => (layer, "mixer_post_norm"),
+            Self::FeedForwardNorm(layer) => (layer, "feed_forward_norm"),
+            Self::GateUp(layer) => (layer, "gate_up"),
+            Self::GateUpBias(layer) => (layer, "gate_up_bias"),
+            Self::Down(layer) => (layer, "down"),
+            Self::DownBias(layer) => (layer, "down_bias"),
+            Self::FeedForwardPostNorm(layer) => (layer, "feed_forward_post_norm"),
+        };
+        write!(f, "layers.{layer}.{name}")
+    }
+}
+
+/// The shape of a weight: sections of outputs, one below the other, each of which may be a tensor of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Outputs of each section, or numbers of a vector.
+    pub sections: Vec<usize>,
+    /// Of a matrix; none for a vector.
+    pub inputs: Option<usize>,
+}
+
+impl Shape {
+    /// Outputs of all sections.
+    pub fn outputs(&self) -> usize {
+        self.sections.iter().sum()
+    }
+
+    /// Numbers in all.
+    pub fn count(&self) -> u64 {
+        self.outputs() as u64 * self.inputs.unwrap_or(1) as u64
+    }
+}
+
+/// All weights of a model, in load order.
+pub fn weights(spec: &Spec) -> Vec<(Destination, Shape)> {
+    use Destination as To;
+    let mut list = List { width: spec.width, weights: Vec::new() };
+    list.matrix(To::Embedding, &[spec.vocab], spec.width);
+    for (index, layer) in spec.layers.iter().enumerate() {
+        if layer.norms.before {
+            list.vector(To::MixerNorm(index), &[spec.width]);
+        }
+        match &layer.mixer {
+            Mixer::Attention(attention) => list.attention(index, attention),
+        }
+        if layer.norms.after {
+            list.vector(To::MixerPostNorm(index), &[spec.width]);
+        }
+        // Side by side, both parts read the same rows.
+        if layer.norms.before && !layer.parallel {
+            list.vector(To::FeedForwardNorm(index), &[spec.width]);
+        }
+        match &layer.feed_forward {
+            FeedForward::Gated(gated) => list.gated(index, gated),
+        }
+        if layer.norms.after {
+            list.vector(To::FeedForwardPostNorm(index), &[spec.width]);
+        }
+    }
+    list.vector(To::Norm, &[spec.width]);
+    if !spec.tied {
+        list.matrix(To::Head, &[spec.vocab], spec.width);
+    }
+    list.weights
+}
+
+struct List {
+    width: usize,
+    weights: Vec<(Destination, Shape)>,
+}
+
+impl List {
+    fn matrix(&mut self, to: Destination, sections: &[usize], inputs: usize) {
+        self.weights.push((to, Shape { sections: sections.to_vec(), inputs: Some(inputs) }));
+    }
+
+    fn vector(&mut self, to: Destination, sections: &[usize]) {
+        self.weights.push((to, Shape { sections: sections.to_vec(), inputs: None }));
+    }
+
+    fn attention(&mut self, layer: usize, attention: &Attention) {
+        use Destination as To;
+        let (q, kv) = (attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim);
+        let sections = if attention.gated { vec![q, kv, kv, q] } else { vec![q, kv, kv] };
+        self.matrix(To::Qkv(layer), &sections, self.width);
+        if attention.bias.qkv {
+            self.vector(To::QkvBias(layer), &sections);
+        }
+        if let Some(span) = attention.qk_norm {
+            let numbers = |all| if span == Span::Head { attention.head_dim } else { all };
+            self.vector(To::QNorm(layer), &[numbers(q)]);
+            self.vector(To::KNorm(layer), &[numbers(kv)]);
+        }
+        if attention.sinks {
+            self.vector(To::Sinks(layer), &[attention.heads]);
+        }
+        self.matrix(To::Output(layer), &[self.width], q);
+        if attention.bias.out {
+            self.vector(To::OutputBias(layer), &[self.width]);
+        }
+    }
+
+    fn gated(&mut self, layer: usize, gated: &Gated) {
+        use Destination as To;
+        let sections = [gated.inner, gated.inner];
+        self.matrix(To::GateUp(layer), &sections, self.width);
+        if gated.bias {
+            self.vector(To::GateUpBias(layer), &sections);
+        }
+        self.matrix(To::Down(layer), &[self.width], gated.inner);
+        if gated.bias {
+            self.vector(To::DownBias(layer), &[self.width]);
+        }
+    }
+}
