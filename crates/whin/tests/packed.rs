@@ -13,11 +13,11 @@ const PINNED: (u64, u64, [(Weights, &str); 5]) = (
     1,
     1,
     [
-        (Weights::F32, "bc7d84e5e76e3154"),
-        (Weights::Bf16, "d5fb4e9c9e7cf18e"),
-        (Weights::Int8, "84c3e36e020b7261"),
-        (Weights::Int4, "b72f8fc032ec7f20"),
-        (Weights::Int4All, "3e388f587d52ac17"),
+        (Weights::F32, "4ff064404602cb49"),
+        (Weights::Bf16, "107579752d926bf1"),
+        (Weights::Int8, "534be015d06838df"),
+        (Weights::Int4, "c23271c77a15c3e4"),
+        (Weights::Int4All, "775f5c96c692d922"),
     ],
 );
 

@@ -192,7 +192,10 @@ impl Dense {
     ) -> Vec<Kind> {
         let types = layer_types(config, self.layers, &[FULL, SLIDING]);
         if window.is_none() && types.iter().flatten().any(|name| *name == SLIDING) {
-            let accepted = format!("a window, since layer_types holds {SLIDING}");
+            let accepted = format!(
+                "a window, with use_sliding_window true in families that have this switch, since layer_types holds \
+                 {SLIDING}"
+            );
             config.refuse("sliding_window", &accepted);
         }
         let slides = |layer| types.as_ref().map_or_else(|| slides(layer), |types| types[layer] == SLIDING);
