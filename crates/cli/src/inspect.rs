@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde_json::{Value, json};
 use whin::memory::{available, size};
+use whin::model::Layers;
 use whin::{Checkpoint, Needs, Options, Weights};
 
 use crate::model::{KvArgs, ModelArgs, invalid, open};
@@ -100,6 +101,7 @@ impl Report {
             "family": spec.family,
             "parameters": spec.parameters(),
             "layers": spec.layers.len(),
+            "layer_groups": spec.describe().iter().map(|group| &group.json).collect::<Vec<_>>(),
             "width": spec.width,
             "vocab": spec.vocab,
             "tied_head": spec.tied,
@@ -135,10 +137,19 @@ impl Report {
                     spec.vocab
                 ),
             ),
+        ];
+        lines.extend(
+            spec.describe()
+                .iter()
+                .map(layers)
+                .enumerate()
+                .map(|(i, text)| (if i == 0 { "layers" } else { "" }, text)),
+        );
+        lines.extend([
             ("window", format!("{} tokens", spec.max_positions)),
             ("end tokens", format!("{:?}", checkpoint.end_tokens())),
             ("tokenizer", tokenizer.to_owned()),
-        ];
+        ]);
         // Plain floats go without saying.
         if self.stored.iter().any(|way| way.contains("scale")) {
             let stored: Vec<&str> = self.stored.iter().map(String::as_str).collect();
@@ -169,4 +180,15 @@ impl Report {
         let too_little = if beyond.is_empty() { "" } else { ", too little for " };
         format!("; {} are free{too_little}{}", size(available), beyond.join(", "))
     }
+}
+
+/// Layers that are the same, on one line.
+fn layers(group: &Layers) -> String {
+    let run = |run: &std::ops::Range<usize>| match run.len() {
+        1 => run.start.to_string(),
+        _ => format!("{}-{}", run.start, run.end - 1),
+    };
+    let numbers = group.numbers.iter().map(run).collect::<Vec<_>>().join(",");
+    let arrangement = if group.arrangement.is_empty() { "" } else { "; " };
+    format!("{numbers}: {}; {}{arrangement}{}", group.mixer, group.feed_forward, group.arrangement)
 }
