@@ -1,6 +1,7 @@
 //! The files of a checkpoint: where they are, and what tensors are in them. Knows no model.
 
 pub mod eos;
+pub mod gguf;
 mod header;
 pub mod hub;
 pub mod safetensors;
