@@ -1,5 +1,6 @@
 //! The files of one GGUF checkpoint: the one that was named and, where it was split, the other parts beside it.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use super::reader::{self, Header};
 use crate::checkpoint::header::{Entry, MOST_TENSORS};
 use crate::checkpoint::seen::Stamp;
 use crate::checkpoint::source::Source;
+use crate::error::shortened;
 use crate::{Error, ErrorKind, Result};
 
 /// More parts than any file was split into.
@@ -29,7 +31,7 @@ pub struct Gguf {
 
 /// One file.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(in crate::checkpoint) struct Part {
     pub name: String,
     pub bytes: Arc<Bytes>,
     /// What the system said of the very file that is mapped.
@@ -65,6 +67,7 @@ impl Gguf {
         let mut parts = vec![first];
         if let Some(split) = Split::of(&parts[0])? {
             split.open_others(&place, &mut parts)?;
+            check_names(&parts)?;
         }
         Ok(Self { place, parts })
     }
@@ -75,7 +78,7 @@ impl Gguf {
     }
 
     /// What the files lie in.
-    pub(crate) fn place(&self) -> &Source {
+    pub(in crate::checkpoint) fn place(&self) -> &Source {
         &self.place
     }
 
@@ -85,7 +88,7 @@ impl Gguf {
     }
 
     /// The files.
-    pub(crate) fn parts(&self) -> &[Part] {
+    pub(in crate::checkpoint) fn parts(&self) -> &[Part] {
         &self.parts
     }
 }
@@ -212,6 +215,23 @@ impl Split {
         }
         Ok(())
     }
+}
+
+/// Refuses tensors that stand in two parts. Those of one part have been compared already.
+fn check_names(parts: &[Part]) -> Result<()> {
+    let mut found = HashMap::new();
+    for part in parts {
+        for entry in part.entries() {
+            if let Some(other) = found.insert(entry.name.as_str(), part.name.as_str()) {
+                let (name, part) = (shortened(entry.name.clone(), 100), &part.name);
+                return Err(invalid(format!(
+                    "tensor {name:?} stands in {other} and in {part}: they are not of one checkpoint, so get all again \
+                     from the same place"
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn invalid(message: String) -> Error {
