@@ -5,17 +5,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use whin_kernels::bytes::Bytes;
+use whin_kernels::{Dtype, Tensor};
 
 use super::metadata::Metadata;
 use super::reader::{self, Header};
 use crate::checkpoint::header::{Entry, MOST_TENSORS};
-use crate::checkpoint::seen::Stamp;
+use crate::checkpoint::seen::{Seen, Stamp};
 use crate::checkpoint::source::Source;
 use crate::error::shortened;
 use crate::{Error, ErrorKind, Result};
 
 /// More parts than any file was split into.
 const MOST_PARTS: u64 = 10_000;
+
+/// Vectors that are no weights have a number for each pair of a head.
+const LONGEST_VECTOR: usize = 1 << 16;
 
 /// More parts that are missing than this are counted, not listed.
 const MOST_LISTED: usize = 20;
@@ -75,6 +79,35 @@ impl Gguf {
     /// The metadata, which is that of the first part.
     pub fn metadata(&self) -> &Metadata {
         &self.parts[0].header.metadata
+    }
+
+    /// Notes what the system said of the files when they were opened.
+    pub fn note(&self, seen: &mut Seen) {
+        for part in self.parts.iter().filter(|part| part.stamp.is_some()) {
+            seen.note(&part.name, part.stamp.clone());
+        }
+    }
+
+    /// The shape of the tensor `name`, outputs first; none where it is not there.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.entry(name).map(|(_, entry)| entry.shape.as_slice())
+    }
+
+    /// The numbers of the tensor `name`, where it is a short vector of f32.
+    pub fn vector(&self, name: &str) -> Option<Vec<f32>> {
+        let (part, entry) = self.entry(name)?;
+        let [length] = entry.shape[..] else { return None };
+        let bytes = &part.bytes[entry.start..entry.end];
+        let tensor = Tensor::new(Dtype::F32, 1, length, bytes)?;
+        (entry.dtype == "F32" && length <= LONGEST_VECTOR).then(|| tensor.to_vec())
+    }
+
+    fn entry(&self, name: &str) -> Option<(&Part, &Entry)> {
+        let found = |part| {
+            let (part, name): (&Part, &str) = (part, name);
+            Some((part, part.entries().iter().find(|entry| entry.name == name)?))
+        };
+        self.parts.iter().find_map(found)
     }
 
     /// What the files lie in.

@@ -19,10 +19,8 @@ pub use metadata::Metadata;
 /// All tensors of the files. That no two have the same name was checked when the files were opened.
 pub(super) fn tensors(gguf: &Gguf) -> Tensors {
     let (mut tensors, mut seen) = (BTreeMap::new(), Seen::default());
+    gguf.note(&mut seen);
     for part in gguf.parts() {
-        if part.stamp.is_some() {
-            seen.note(&part.name, part.stamp.clone());
-        }
         let file = Arc::new(Shard { name: part.name.clone(), bytes: part.bytes.clone() });
         for entry in part.entries() {
             let place = Place { file: file.clone(), entry: entry.clone() };
