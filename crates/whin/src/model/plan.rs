@@ -8,8 +8,7 @@ use super::inventory::{self, Destination, Shape};
 use super::names::Names;
 use super::spec::Spec;
 use crate::Result;
-use crate::checkpoint::Storage;
-use crate::checkpoint::{TensorRef, Tensors};
+use crate::checkpoint::{Storage, TensorRef, Tensors};
 
 /// All weights of a model, and where they are found.
 #[derive(Clone, Debug)]

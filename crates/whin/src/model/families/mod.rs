@@ -1,6 +1,7 @@
 //! The families of models that can be run. A new one is a reader of its config and a row in the table.
 
 mod dense;
+mod gguf;
 mod llama;
 mod mistral;
 mod quantization;
@@ -13,6 +14,8 @@ use super::config::Fields;
 use super::names::{self, Names};
 use super::spec::Spec;
 use crate::checkpoint::Storage;
+pub use gguf::Layout as GgufLayout;
+pub(super) use gguf::{config_of_gguf, layout_of_gguf};
 
 /// How a family is recognised, read and found in files.
 struct Family {
