@@ -35,26 +35,26 @@ pub struct Tensors {
 }
 
 /// The form of the files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Safetensors,
-    Gguf,
+    Gguf { architecture: String },
 }
 
 impl Format {
     /// What says which tensors there must be.
-    fn config(self) -> &'static str {
+    fn config(&self) -> &'static str {
         match self {
             Self::Safetensors => "config.json",
-            Self::Gguf => "the metadata",
+            Self::Gguf { .. } => "the metadata",
         }
     }
 
     /// The types that can be read, and what to do about others.
-    fn accepted(self) -> &'static str {
+    fn accepted(&self) -> &'static str {
         match self {
             Self::Safetensors => "BF16, F16, F32, F64, and with scales F8_E4M3, F8_E5M2, I8",
-            Self::Gguf => {
+            Self::Gguf { .. } => {
                 "BF16, F16, F32, F64, Q8_0, Q6_K, Q5_K, Q5_1, Q5_0, Q4_K, Q4_1, Q4_0, IQ4_NL, MXFP4, Q3_K, Q2_K; \
                  get the checkpoint in one of these"
             }
@@ -107,6 +107,15 @@ impl Tensors {
     pub fn stored_as(&mut self, storage: Storage) -> Result<()> {
         self.storage = storage;
         refuse_foreign(self.names())
+    }
+
+    /// The architecture of a GGUF file, which says how its tensors are named; none where they are named as by
+    /// transformers.
+    pub fn architecture(&self) -> Option<&str> {
+        match &self.format {
+            Format::Safetensors => None,
+            Format::Gguf { architecture } => Some(architecture),
+        }
     }
 
     /// The names of the files that hold them.

@@ -4,7 +4,6 @@
 use serde_json::{Map, Value};
 
 use super::families;
-pub use super::families::GgufLayout;
 use super::spec::Spec;
 use crate::checkpoint::gguf::Gguf;
 use crate::error::shortened;
@@ -43,15 +42,6 @@ pub fn read_gguf(gguf: &Gguf) -> Result<Spec> {
     let map = families::config_of_gguf(gguf)?;
     read_map(&map, &format!("the metadata of {}, as config.json has it", gguf.metadata().file()))
 }
-
-/// How the numbers of the tensors of a GGUF file stand.
-///
-/// # Errors
-/// `unsupported_architecture` where its architecture is not known.
-pub fn gguf_layout(gguf: &Gguf) -> Result<GgufLayout> {
-    families::layout_of_gguf(gguf.metadata())
-}
-
 /// Reads the keys of `place`.
 fn read_map(map: &Map<String, Value>, place: &str) -> Result<Spec> {
     let mut fields = Fields::new(map, "");

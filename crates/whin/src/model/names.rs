@@ -73,6 +73,29 @@ pub const COMMON: Names = Names {
     ignored: &[],
 };
 
+/// As GGUF files have it. Norms have had their ones added, and the head is simply there or not.
+pub const GGUF: Names = Names {
+    prefixes: &[""],
+    heads: &["output"],
+    embedding: "token_embd",
+    norm: "output_norm",
+    layer: "blk.{}.",
+    mixer_norm: "attn_norm",
+    qkv: &["attn_q", "attn_k", "attn_v"],
+    q_norm: "attn_q_norm",
+    k_norm: "attn_k_norm",
+    sinks: "attn_sinks.weight",
+    output: "attn_output",
+    mixer_post_norm: "post_attention_norm",
+    feed_forward_norm: "ffn_norm",
+    gate_up: &["ffn_gate", "ffn_up"],
+    down: "ffn_down",
+    feed_forward_post_norm: "post_ffw_norm",
+    // Frequencies are read with the metadata.
+    ignored: &["rope_freqs.", "rope_factors_"],
+    ..COMMON
+};
+
 impl Names {
     /// The tensors of a weight, without the prefix: one for each section, or one with all.
     pub fn tensors(&self, to: Destination) -> Vec<String> {

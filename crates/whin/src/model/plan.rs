@@ -45,7 +45,8 @@ impl<'a> Plan<'a> {
     /// `unsupported_architecture` where only types are at fault, or names show that the tensors are quantised in a form
     /// that is not read.
     pub fn claim(&self, mut tensors: Tensors) -> Result<Vec<Load>> {
-        let (storage, names) = (self.spec.storage, self.names);
+        let storage = self.spec.storage;
+        let names = tensors.architecture().map_or(self.names, families::names_in_gguf);
         tensors.stored_as(storage)?;
         let [embedding] = &names.tensors(Destination::Embedding)[..] else { unreachable!("one tensor") };
         let is_there = |prefix: &&&str| tensors.contains(&format!("{prefix}{embedding}"));
@@ -67,7 +68,8 @@ impl<'a> Plan<'a> {
                 };
                 wanted[0].0.clone_from(head);
             }
-            let parts = self.claim_parts(&mut tensors, (*to, shape), wanted);
+            let order = names.order(self.spec, *to, shape);
+            let parts = claim_parts(&mut tensors, order.as_deref(), wanted);
             loads.push(Load { to: *to, is_matrix: shape.inputs.is_some(), parts, raise });
         }
         let spare = head.filter(|_| self.spec.tied).and_then(|head| tensors.take(head));
@@ -99,26 +101,24 @@ impl<'a> Plan<'a> {
         let of = |(to, shape): &(Destination, Shape)| tensors(self.names, prefix, *to, shape);
         self.weights.iter().flat_map(of).collect()
     }
+}
 
-    /// What is found of the tensors of one weight.
-    fn claim_parts(
-        &self,
-        tensors: &mut Tensors,
-        (to, shape): (Destination, &Shape),
-        wanted: Vec<(String, Vec<usize>)>,
-    ) -> Vec<TensorRef> {
-        let order = self.names.order(self.spec, to, shape);
-        let is_split = wanted.len() > 1;
-        let claim = |(index, (name, shape)): (usize, (String, Vec<usize>))| {
-            let part = tensors.claim(&name, &shape)?;
-            Some(match &order {
-                None => part,
-                Some(order) if is_split => part.in_order(order[index].clone()),
-                Some(order) => part.in_order(stacked(order)),
-            })
-        };
-        wanted.into_iter().enumerate().filter_map(claim).collect()
-    }
+/// What is found of the tensors of one weight, their rows in the order of each section.
+fn claim_parts(
+    tensors: &mut Tensors,
+    order: Option<&[Arc<[u32]>]>,
+    wanted: Vec<(String, Vec<usize>)>,
+) -> Vec<TensorRef> {
+    let is_split = wanted.len() > 1;
+    let claim = |(index, (name, shape)): (usize, (String, Vec<usize>))| {
+        let part = tensors.claim(&name, &shape)?;
+        Some(match order {
+            None => part,
+            Some(order) if is_split => part.in_order(order[index].clone()),
+            Some(order) => part.in_order(stacked(order)),
+        })
+    };
+    wanted.into_iter().enumerate().filter_map(claim).collect()
 }
 
 /// The tensors of one weight, of which there is one for each section or one for all, and their shapes.

@@ -28,5 +28,7 @@ pub(super) fn tensors(gguf: &Gguf) -> Tensors {
         }
     }
     let files = gguf.parts().iter().map(|part| part.name.clone()).collect();
-    Tensors::new(Format::Gguf, tensors, files, seen)
+    let architecture =
+        gguf.metadata().text("general.architecture").ok().flatten().unwrap_or_default().to_owned();
+    Tensors::new(Format::Gguf { architecture }, tensors, files, seen)
 }

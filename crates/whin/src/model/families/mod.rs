@@ -14,8 +14,7 @@ use super::config::Fields;
 use super::names::{self, Names};
 use super::spec::Spec;
 use crate::checkpoint::Storage;
-pub use gguf::Layout as GgufLayout;
-pub(super) use gguf::{config_of_gguf, layout_of_gguf};
+pub(super) use gguf::{config_of_gguf, names_in_gguf};
 
 /// How a family is recognised, read and found in files.
 struct Family {

@@ -7,8 +7,8 @@ mod table;
 use serde_json::{Map, Value, json};
 
 use crate::checkpoint::gguf::{Gguf, Metadata};
+use crate::model::names::{GGUF, Names};
 use crate::{Error, ErrorKind, Result};
-pub use table::Layout;
 use table::{ARCHITECTURES, Architecture, COMMON, To};
 
 /// The largest number of layers that is looked at one by one; the families have bounds of their own.
@@ -38,12 +38,10 @@ pub(in crate::model) fn config_of_gguf(gguf: &Gguf) -> Result<Map<String, Value>
     }
 }
 
-/// How the numbers of the tensors of a file with this metadata stand.
-///
-/// # Errors
-/// `unsupported_architecture` where its architecture is not known.
-pub(in crate::model) fn layout_of_gguf(metadata: &Metadata) -> Result<Layout> {
-    architecture(metadata).map(|architecture| architecture.layout)
+/// Where the tensors of a file of an architecture are.
+pub(in crate::model) fn names_in_gguf(architecture: &str) -> &'static Names {
+    let found = ARCHITECTURES.iter().find(|known| known.name == architecture);
+    found.map_or(&GGUF, |architecture| &architecture.names)
 }
 
 fn architecture(metadata: &Metadata) -> Result<&'static Architecture> {

@@ -6,6 +6,7 @@
 
 use super::{Reading, derive};
 use crate::Result;
+use crate::model::names::{GGUF, Names};
 
 /// One architecture.
 pub(super) struct Architecture {
@@ -19,20 +20,8 @@ pub(super) struct Architecture {
     pub switches: &'static [(&'static str, &'static str)],
     /// Adds what follows from other keys.
     pub derive: fn(&mut Reading<'_>) -> Result<()>,
-    pub layout: Layout,
-}
-
-/// How the numbers of tensors stand, where that is not as transformers has them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Layout {
-    /// In each head of queries and keys the two rows that turn together stand side by side: 0, d/2, 1, d/2 + 1 …
-    pub paired_rows: bool,
-    /// The weights of norms have had one added to them, as their family does when it runs. Not so that of the linear
-    /// attention.
-    pub raised_norms: bool,
-    /// The heads of values of a linear attention go round the heads of keys (0, 1, … 0, 1, …), where transformers has
-    /// them in groups (0, 0, … 1, 1, …).
-    pub tiled_values: bool,
+    /// Where its tensors are.
+    pub names: Names,
 }
 
 /// A key of the metadata, without the name of the architecture, and what becomes of it.
@@ -153,10 +142,12 @@ const LINEAR: &[Key] = &[
 const BIAS: &[(&str, &str)] = &[("attention_bias", "attn_q.bias")];
 const BIASES: &[(&str, &str)] = &[("attention_bias", "attn_q.bias"), ("mlp_bias", "ffn_gate.bias")];
 
-const PLAIN: Layout = Layout { paired_rows: false, raised_norms: false, tiled_values: false };
-const PAIRED: Layout = Layout { paired_rows: true, ..PLAIN };
-const RAISED: Layout = Layout { raised_norms: true, ..PLAIN };
-const TILED: Layout = Layout { tiled_values: true, ..RAISED };
+/// Rows of queries and keys that turn together stand side by side: 0, d/2, 1, d/2 + 1 …
+const PAIRED: Names = Names { pairs_adjacent: true, ..GGUF };
+const FUSED: Names = Names { qkv: &["attn_qkv"], ..HALF_FUSED };
+const HALF_FUSED: Names = Names { gate_up: &["ffn_up"], ..GGUF };
+/// The norm behind attention is the one before the feed-forward part.
+const POST: Names = Names { feed_forward_norm: "post_attention_norm", ..GGUF };
 
 type Derive = fn(&mut Reading<'_>) -> Result<()>;
 
@@ -165,9 +156,9 @@ const fn known(
     keys: &'static [Key],
     switches: &'static [(&'static str, &'static str)],
     derive: Derive,
-    layout: Layout,
+    names: Names,
 ) -> Architecture {
-    Architecture { name, model_type, keys, switches, derive, layout }
+    Architecture { name, model_type, keys, switches, derive, names }
 }
 
 /// All that are known. Whether the family can run is for the families to say.
@@ -176,20 +167,20 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
     known(("mistral3", "mistral"), &[("attention.temperature_scale", Known)], &[], derive::mistral3, PAIRED),
     known(("smollm3", "smollm3"), &[], BIASES, derive::smollm3, PAIRED),
     known(("granite", "granite"), GRANITE, BIASES, derive::nothing, PAIRED),
-    known(("qwen2", "qwen2"), &[], &[], derive::nothing, PLAIN),
-    known(("qwen3", "qwen3"), &[], BIAS, derive::nothing, PLAIN),
-    known(("qwen2moe", "qwen2_moe"), EXPERTS, &[], derive::qwen2moe, PLAIN),
-    known(("qwen3moe", "qwen3_moe"), EXPERTS, BIAS, derive::qwen3moe, PLAIN),
-    known(("gemma2", "gemma2"), GEMMA, BIAS, derive::gemma2, RAISED),
-    known(("gemma3", "gemma3_text"), GEMMA, BIAS, derive::gemma3, RAISED),
-    known(("phi3", "phi3"), WINDOW, &[], derive::phi3, PLAIN),
-    known(("olmo2", "olmo2"), WINDOW, BIAS, derive::olmo2, PLAIN),
+    known(("qwen2", "qwen2"), &[], &[], derive::nothing, GGUF),
+    known(("qwen3", "qwen3"), &[], BIAS, derive::nothing, GGUF),
+    known(("qwen2moe", "qwen2_moe"), EXPERTS, &[], derive::qwen2moe, GGUF),
+    known(("qwen3moe", "qwen3_moe"), EXPERTS, BIAS, derive::qwen3moe, GGUF),
+    known(("gemma2", "gemma2"), GEMMA, BIAS, derive::gemma2, GGUF),
+    known(("gemma3", "gemma3_text"), GEMMA, BIAS, derive::gemma3, GGUF),
+    known(("phi3", "phi3"), WINDOW, &[], derive::phi3, FUSED),
+    known(("olmo2", "olmo2"), WINDOW, BIAS, derive::olmo2, GGUF),
     // Their own pairs stand side by side in transformers, too.
-    known(("glm4", "glm4"), &[], BIAS, derive::nothing, PLAIN),
-    known(("cohere2", "cohere2"), COHERE, BIAS, derive::cohere2, PLAIN),
-    known(("gpt-oss", "gpt_oss"), GPT_OSS, BIAS, derive::gpt_oss, PLAIN),
-    known(("lfm2", "lfm2"), LFM, &[], derive::lfm2, PLAIN),
-    known(("qwen3next", "qwen3_next"), LINEAR, BIAS, derive::linear, RAISED),
-    known(("qwen35", "qwen3_5_text"), LINEAR, BIAS, derive::linear, TILED),
-    known(("qwen35moe", "qwen3_5_moe_text"), LINEAR, BIAS, derive::linear, TILED),
+    known(("glm4", "glm4"), &[], BIAS, derive::nothing, Names { pairs_adjacent: true, ..HALF_FUSED }),
+    known(("cohere2", "cohere2"), COHERE, BIAS, derive::cohere2, PAIRED),
+    known(("gpt-oss", "gpt_oss"), GPT_OSS, BIAS, derive::gpt_oss, POST),
+    known(("lfm2", "lfm2"), LFM, &[], derive::lfm2, GGUF),
+    known(("qwen3next", "qwen3_next"), LINEAR, BIAS, derive::linear, GGUF),
+    known(("qwen35", "qwen3_5_text"), LINEAR, BIAS, derive::linear, GGUF),
+    known(("qwen35moe", "qwen3_5_moe_text"), LINEAR, BIAS, derive::linear, GGUF),
 ];
