@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use crate::{fp8, int4};
+use crate::{fp8, int4, int8_groups};
 
 /// How a file stores one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -207,6 +207,8 @@ pub enum WeightKind {
     Bf16,
     /// As 8-bit integers with one f32 scale for each output row, multiplied with 16-bit integer activations.
     Int8,
+    /// As 8-bit integers with one f16 scale for each 32 inputs of an output, multiplied with 16-bit integer activations.
+    Int8Groups,
     /// As 4-bit integers with one f16 scale for each 32 inputs of an output, multiplied with 16-bit integer activations.
     Int4,
 }
@@ -218,6 +220,7 @@ impl WeightKind {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
             Self::Int8 => "int8",
+            Self::Int8Groups => "int8-groups",
             Self::Int4 => "int4",
         }
     }
@@ -228,6 +231,7 @@ impl WeightKind {
             Self::F32 => outputs * inputs * 4,
             Self::Bf16 => outputs * inputs * 2,
             Self::Int8 => outputs * (inputs + 4),
+            Self::Int8Groups => outputs * inputs.div_ceil(int8_groups::GROUP) * (int8_groups::GROUP + 2),
             Self::Int4 => outputs * inputs.div_ceil(int4::GROUP) * (int4::GROUP / 2 + 2),
         }
     }
