@@ -9,13 +9,14 @@ use whin::{CacheMode, Checkpoint, Device, Engine, Options, Weights, instruction_
 
 /// Caches of earlier versions must not pass for those of one that packs other numbers: whoever changes these digests
 /// raises `QUANTISER` in `cache/mod.rs`, or the layout's version in `kernels/cpu/mod.rs`, with them.
-const PINNED: (u64, u64, [(Weights, &str); 5]) = (
+const PINNED: (u64, u64, [(Weights, &str); 6]) = (
     1,
     1,
     [
         (Weights::F32, "bc7d84e5e76e3154"),
         (Weights::Bf16, "d5fb4e9c9e7cf18e"),
         (Weights::Int8, "84c3e36e020b7261"),
+        (Weights::Int8Groups, "?"),
         (Weights::Int4, "b72f8fc032ec7f20"),
         (Weights::Int4All, "3e388f587d52ac17"),
     ],

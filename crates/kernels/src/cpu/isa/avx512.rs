@@ -17,7 +17,7 @@ impl Isa for Avx512 {
     const FMA: bool = true;
     const PANELS: [(usize, usize); 2] = [(1, 1), (4, 2)];
     const INT4: [(usize, usize); 2] = [(1, 1), (6, 1)];
-    const INT8_GROUPS: [(usize, usize); 2] = [(1, 1), (6, 1)];
+    const INT8_GROUPS: [(usize, usize); 2] = [(1, 1), (4, 2)];
     const PLANES: bool = true;
 
     fn detect() -> Option<Self> {
