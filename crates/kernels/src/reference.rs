@@ -120,21 +120,29 @@ impl Backend for Reference {
                 Numbers::Int8Groups { values, scales } => {
                     let groups = inputs.div_ceil(int8_groups::GROUP);
                     let scales = &mut scales[output * groups..(output + 1) * groups];
-                    let quantized = values[range].chunks_mut(int8_groups::GROUP);
-                    for ((w, q), scale) in row.chunks(int8_groups::GROUP).zip(quantized).zip(scales) {
-                        *scale = int8_groups::quantize(w, q).ok_or(Error::NotFinite { row: index })?;
+                    if source.q8_0_row(index, &mut values[range.clone()], scales).is_none() {
+                        let quantized = values[range].chunks_mut(int8_groups::GROUP);
+                        let groups = row.chunks(int8_groups::GROUP).zip(quantized);
+                        for ((w, q), scale) in groups.zip(&mut *scales) {
+                            *scale = int8_groups::quantize(w, q).unwrap_or(f16::NAN);
+                        }
+                    }
+                    if !scales.iter().all(|scale| scale.is_finite()) {
+                        return Err(Error::NotFinite { row: index });
                     }
                 }
                 Numbers::Int4 { values, scales } => {
                     let groups = inputs.div_ceil(int4::GROUP);
                     let scales = &mut scales[output * groups..(output + 1) * groups];
-                    let quantized = values[range].chunks_mut(int4::GROUP);
-                    for ((w, q), scale) in row.chunks(int4::GROUP).zip(quantized).zip(scales) {
-                        let [found] = int4::quantize(w.as_chunks::<1>().0, q.as_chunks_mut::<1>().0);
-                        if found.is_nan() {
-                            return Err(Error::NotFinite { row: index });
+                    if source.q4_0_row(index, &mut values[range.clone()], scales).is_none() {
+                        let quantized = values[range].chunks_mut(int4::GROUP);
+                        for ((w, q), scale) in row.chunks(int4::GROUP).zip(quantized).zip(&mut *scales) {
+                            let [found] = int4::quantize(w.as_chunks::<1>().0, q.as_chunks_mut::<1>().0);
+                            *scale = f16::from_f32(found);
                         }
-                        *scale = f16::from_f32(found);
+                    }
+                    if !scales.iter().all(|scale| scale.is_finite()) {
+                        return Err(Error::NotFinite { row: index });
                     }
                 }
             }

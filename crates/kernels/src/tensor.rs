@@ -2,9 +2,10 @@
 
 use half::{bf16, f16};
 
+use crate::blocks::{self, LARGE, SMALL};
 use crate::{fp8, int4, int8_groups};
 
-/// How a file stores one number.
+/// How a file stores numbers: one by one, or in blocks that share scales, as GGUF names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dtype {
     /// IEEE 754 double precision.
@@ -21,22 +22,68 @@ pub enum Dtype {
     F8E5m2,
     /// 8-bit integer.
     I8,
+    /// 8-bit integers with one f16 scale for 32.
+    Q8_0,
+    /// 4-bit integers with one f16 scale for 32.
+    Q4_0,
+    /// 4-bit integers with one f16 scale and one f16 offset for 32.
+    Q4_1,
+    /// 5-bit integers with one f16 scale for 32.
+    Q5_0,
+    /// 5-bit integers with one f16 scale and one f16 offset for 32.
+    Q5_1,
+    /// 2-bit integers with a scale and an offset of 4 bits for 16, in blocks of 256.
+    Q2K,
+    /// 3-bit integers with a scale of 6 bits for 16, in blocks of 256.
+    Q3K,
+    /// 4-bit integers with a scale and an offset of 6 bits for 32, in blocks of 256.
+    Q4K,
+    /// 5-bit integers with a scale and an offset of 6 bits for 32, in blocks of 256.
+    Q5K,
+    /// 6-bit integers with a scale of 8 bits for 16, in blocks of 256.
+    Q6K,
+    /// 4-bit codes, denser around zero, with one f16 scale for 32.
+    Iq4Nl,
+    /// 4-bit floating point with a power of two as scale for 32.
+    Mxfp4,
 }
 
 impl Dtype {
-    /// Bytes a number.
-    pub fn size(self) -> usize {
+    /// The numbers that stand together, and the bytes that these take; a row is a whole number of blocks.
+    pub fn block(self) -> (usize, usize) {
         match self {
-            Self::F64 => 8,
-            Self::F32 => 4,
-            Self::F16 | Self::Bf16 => 2,
-            Self::F8E4m3 | Self::F8E5m2 | Self::I8 => 1,
+            Self::F64 => (1, 8),
+            Self::F32 => (1, 4),
+            Self::F16 | Self::Bf16 => (1, 2),
+            Self::F8E4m3 | Self::F8E5m2 | Self::I8 => (1, 1),
+            Self::Q8_0 => (SMALL, 34),
+            Self::Q4_0 | Self::Iq4Nl => (SMALL, 18),
+            Self::Q4_1 => (SMALL, 20),
+            Self::Q5_0 => (SMALL, 22),
+            Self::Q5_1 => (SMALL, 24),
+            Self::Mxfp4 => (SMALL, 17),
+            Self::Q2K => (LARGE, 84),
+            Self::Q3K => (LARGE, 110),
+            Self::Q4K => (LARGE, 144),
+            Self::Q5K => (LARGE, 176),
+            Self::Q6K => (LARGE, 210),
         }
+    }
+
+    /// Bytes of a row of `cols` numbers; none where these are no whole blocks, or too many to count.
+    pub fn row_bytes(self, cols: usize) -> Option<usize> {
+        let (numbers, bytes) = self.block();
+        if cols.is_multiple_of(numbers) { (cols / numbers).checked_mul(bytes) } else { None }
     }
 
     /// Whether numbers of this type have too little range to be weights without a scale.
     pub fn needs_scale(self) -> bool {
-        self.size() == 1
+        self.block() == (1, 1)
+    }
+
+    /// Whether each number stands for itself.
+    fn is_single(self) -> bool {
+        self.block().0 == 1
     }
 }
 
@@ -61,9 +108,9 @@ struct Scales<'a> {
 }
 
 impl<'a> Tensor<'a> {
-    /// A view of `bytes` as (`rows`, `cols`) numbers; none where the length does not fit.
+    /// A view of `bytes` as (`rows`, `cols`) numbers; none where the length does not fit, or rows are no whole blocks.
     pub fn new(dtype: Dtype, rows: usize, cols: usize, bytes: &'a [u8]) -> Option<Self> {
-        let len = rows.checked_mul(cols)?.checked_mul(dtype.size())?;
+        let len = dtype.row_bytes(cols)?.checked_mul(rows)?;
         (bytes.len() == len).then_some(Self { dtype, rows, cols, bytes, scales: None })
     }
 
@@ -71,7 +118,8 @@ impl<'a> Tensor<'a> {
     /// `block` = (rows, cols) numbers has. The last blocks may be partial. None where `scales` is not of
     /// (rows / block rows, cols / block cols), both rounded up, is of a type that needs a scale itself, or has one.
     pub fn scaled(self, scales: &Self, block: (usize, usize)) -> Option<Self> {
-        if block.0 == 0 || block.1 == 0 || scales.dtype.needs_scale() || scales.scales.is_some() {
+        let is_plain = scales.dtype.is_single() && !scales.dtype.needs_scale() && scales.scales.is_none();
+        if block.0 == 0 || block.1 == 0 || !is_plain {
             return None;
         }
         let shape = (self.rows.div_ceil(block.0), self.cols.div_ceil(block.1));
@@ -98,9 +146,9 @@ impl<'a> Tensor<'a> {
     /// When the row does not exist or `out` has another length than a row.
     pub fn row(&self, index: usize, out: &mut [f32]) {
         assert_eq!(out.len(), self.cols, "length of the output row");
-        let size = self.dtype.size();
-        let bytes = &self.bytes[index * self.cols * size..(index + 1) * self.cols * size];
-        numbers(self.dtype, bytes, out);
+        assert!(index < self.rows, "row {index} of {}", self.rows);
+        let size = self.bytes.len() / self.rows;
+        numbers(self.dtype, &self.bytes[index * size..(index + 1) * size], out);
         if let Some(scales) = &self.scales {
             scales.multiply(index, out);
         }
@@ -119,6 +167,41 @@ impl<'a> Tensor<'a> {
         Some(())
     }
 
+    /// Row `index` as the integers (cols,) and the scales (cols / 32,) of GGUF's Q8_0, exactly as the file holds them;
+    /// none where it holds another type, or scales beside it.
+    pub fn q8_0_row(&self, index: usize, values: &mut [i8], scales: &mut [f16]) -> Option<()> {
+        let blocks = self.blocks_of_row::<34>(Dtype::Q8_0, index)?;
+        assert!(values.len() == self.cols && scales.len() == blocks.len(), "length of the output row");
+        for ((values, scale), block) in values.as_chunks_mut::<SMALL>().0.iter_mut().zip(scales).zip(blocks) {
+            *scale = f16::from_le_bytes([block[0], block[1]]);
+            values.copy_from_slice(bytemuck::cast_slice(&block[2..]));
+        }
+        Some(())
+    }
+
+    /// The same for GGUF's Q4_0, of which the integer 8 is zero.
+    pub fn q4_0_row(&self, index: usize, values: &mut [u8], scales: &mut [f16]) -> Option<()> {
+        let blocks = self.blocks_of_row::<18>(Dtype::Q4_0, index)?;
+        assert!(values.len() == self.cols && scales.len() == blocks.len(), "length of the output row");
+        for ((values, scale), block) in values.as_chunks_mut::<SMALL>().0.iter_mut().zip(scales).zip(blocks) {
+            *scale = f16::from_le_bytes([block[0], block[1]]);
+            for (value, nibble) in values.iter_mut().zip(blocks::nibbles(&block[2..])) {
+                *value = nibble;
+            }
+        }
+        Some(())
+    }
+
+    /// The blocks of row `index`, of `N` bytes each; none where the file holds another type, or scales beside it.
+    fn blocks_of_row<const N: usize>(&self, dtype: Dtype, index: usize) -> Option<&'a [[u8; N]]> {
+        if self.dtype != dtype || self.scales.is_some() {
+            return None;
+        }
+        assert!(index < self.rows, "row {index} of {}", self.rows);
+        let count = self.cols / SMALL;
+        Some(&self.bytes.as_chunks::<N>().0[index * count..(index + 1) * count])
+    }
+
     /// All numbers in order, as f32.
     pub fn to_vec(&self) -> Vec<f32> {
         let mut values = vec![0.0; self.rows * self.cols];
@@ -134,7 +217,7 @@ impl<'a> Tensor<'a> {
 impl Scales<'_> {
     /// Multiplies row `index` of the matrix.
     fn multiply(&self, index: usize, row: &mut [f32]) {
-        let (size, first) = (self.dtype.size(), index / self.block.0 * self.across);
+        let (size, first) = (self.dtype.block().1, index / self.block.0 * self.across);
         for (place, part) in (first..).zip(row.chunks_mut(self.block.1)) {
             let mut scale = [0.0];
             numbers(self.dtype, &self.bytes[place * size..(place + 1) * size], &mut scale);
@@ -145,7 +228,7 @@ impl Scales<'_> {
     }
 }
 
-/// The numbers of `dtype` that `bytes` holds, each rounded to the nearest f32.
+/// The numbers of `dtype` that `bytes` holds, each rounded to the nearest f32, those in blocks as [`blocks`] says.
 fn numbers(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
     match dtype {
         Dtype::F64 => convert::<8>(bytes, out, |b| f64::from_le_bytes(b) as f32),
@@ -157,6 +240,18 @@ fn numbers(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
         Dtype::F8E4m3 => convert::<1>(bytes, out, |[code]| fp8::E4M3[usize::from(code)]),
         Dtype::F8E5m2 => convert::<1>(bytes, out, |[code]| fp8::E5M2[usize::from(code)]),
         Dtype::I8 => convert::<1>(bytes, out, |b| f32::from(i8::from_le_bytes(b))),
+        Dtype::Q8_0 => blocks::convert(bytes, out, blocks::q8_0),
+        Dtype::Q4_0 => blocks::convert(bytes, out, blocks::q4_0),
+        Dtype::Q4_1 => blocks::convert(bytes, out, blocks::q4_1),
+        Dtype::Q5_0 => blocks::convert(bytes, out, blocks::q5_0),
+        Dtype::Q5_1 => blocks::convert(bytes, out, blocks::q5_1),
+        Dtype::Q2K => blocks::convert(bytes, out, blocks::q2_k),
+        Dtype::Q3K => blocks::convert(bytes, out, blocks::q3_k),
+        Dtype::Q4K => blocks::convert(bytes, out, blocks::q4_k),
+        Dtype::Q5K => blocks::convert(bytes, out, blocks::q5_k),
+        Dtype::Q6K => blocks::convert(bytes, out, blocks::q6_k),
+        Dtype::Iq4Nl => blocks::convert(bytes, out, blocks::iq4_nl),
+        Dtype::Mxfp4 => blocks::convert(bytes, out, blocks::mxfp4),
     }
 }
 
@@ -278,7 +373,7 @@ mod tests {
         for (dtype, bytes) in &pairs {
             let of_rows = stored.scaled(&view(*dtype, 2, 1, bytes), (1, 2)).unwrap();
             assert_eq!(of_rows.to_vec(), [0.5, 1.0, 0.75, 1.0], "{dtype:?}");
-            let one = view(*dtype, 1, 1, &bytes[..dtype.size()]);
+            let one = view(*dtype, 1, 1, &bytes[..dtype.block().1]);
             assert_eq!(stored.scaled(&one, (2, 2)).unwrap().to_vec(), [0.5, 1.0, 1.5, 2.0], "{dtype:?}");
             // Blocks that reach beyond the matrix, as far as numbers go.
             let huge = stored.scaled(&one, (usize::MAX, usize::MAX)).unwrap();
@@ -306,5 +401,43 @@ mod tests {
         assert!(plain.bf16_row(0, &mut row).is_some() && row[0].to_f32() == 1.5);
         assert!(plain.scaled(&plain, (1, 1)).unwrap().bf16_row(0, &mut row).is_none());
         assert!(view(Dtype::F8E4m3, 1, 1, &[0]).bf16_row(0, &mut row).is_none());
+    }
+
+    #[test]
+    fn integers_of_blocks_stand_for_the_numbers() {
+        let (rows, cols) = (3, 64);
+        for (dtype, size) in [(Dtype::Q8_0, 34), (Dtype::Q4_0, 18)] {
+            // Every byte as an integer somewhere, -128 among them; scales positive, negative, subnormal and zero.
+            let mut bytes: Vec<u8> = (0..rows * cols / 32 * size).map(|i| (i * 37) as u8).collect();
+            for (block, scale) in
+                bytes.chunks_exact_mut(size).zip([0x3c00, 0xbc00, 0x0001, 0x8001, 0, 0x8000_u16])
+            {
+                block[..2].copy_from_slice(&scale.to_le_bytes());
+                block[2] = 0x80;
+            }
+            let tensor = view(dtype, rows, cols, &bytes);
+            let (mut right, mut scales) = ([0.0; 64], [f16::ZERO; 2]);
+            for index in 0..rows {
+                tensor.row(index, &mut right);
+                let found: Vec<f32> = if dtype == Dtype::Q8_0 {
+                    let mut q = [0; 64];
+                    tensor.q8_0_row(index, &mut q, &mut scales).unwrap();
+                    assert!(tensor.q4_0_row(index, &mut [0; 64], &mut scales).is_none());
+                    (0..64).map(|k| int8_groups::weight(q[k], scales[k / 32])).collect()
+                } else {
+                    let mut q = [0; 64];
+                    tensor.q4_0_row(index, &mut q, &mut scales).unwrap();
+                    assert!(tensor.q8_0_row(index, &mut [0; 64], &mut scales).is_none());
+                    (0..64).map(|k| int4::weight(q[k], scales[k / 32])).collect()
+                };
+                for (found, right) in found.iter().zip(&right) {
+                    assert_eq!(found.to_bits(), right.to_bits());
+                }
+            }
+            let one = 1.0_f32.to_le_bytes();
+            let scaled = tensor.scaled(&view(Dtype::F32, 1, 1, &one), (rows, cols)).unwrap();
+            assert!(scaled.q8_0_row(0, &mut [0; 64], &mut scales).is_none());
+            assert!(scaled.q4_0_row(0, &mut [0; 64], &mut scales).is_none());
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use half::f16;
 
-use super::groups::{Pack, put_group};
+use super::groups::{Pack, put_group, write_rows};
 use super::isa::groups::{BLOCK, Format, Int4};
 use super::isa::int4::{LINE, LINE_INPUTS};
 use super::isa::{Isa, PANEL};
@@ -20,6 +20,11 @@ impl Pack for Int4 {
         source: &Tensor<'_>,
     ) -> Option<usize> {
         let inputs = source.cols();
+        let stored =
+            |output: usize, q: &mut [u8], scales: &mut [f16]| source.q4_0_row(output - first, q, scales);
+        if let Some(written) = write_rows::<Self>(stream, outputs.clone(), inputs, stored) {
+            return Some(written.err()? - first);
+        }
         let lanes = outputs.start % PANEL..outputs.start % PANEL + outputs.len();
         let mut rows = vec![0.0; outputs.len() * inputs];
         for (output, row) in outputs.clone().zip(rows.chunks_exact_mut(inputs.max(1))) {

@@ -27,10 +27,12 @@ impl Pack for Int8Groups {
         let mut row = vec![0.0; inputs];
         let read = |output: usize, q: &mut [u8], scales: &mut [f16]| {
             let signed: &mut [i8] = bytemuck::cast_slice_mut(q);
-            isa.run(|| {
-                source.row(output - first, &mut row);
-                quantize(&row, signed, scales);
-            });
+            if source.q8_0_row(output - first, signed, scales).is_none() {
+                isa.run(|| {
+                    source.row(output - first, &mut row);
+                    quantize(&row, signed, scales);
+                });
+            }
             q.iter_mut().for_each(|q| *q ^= SIGN);
             Some(())
         };

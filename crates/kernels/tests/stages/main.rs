@@ -4,6 +4,7 @@
 //! `WHIN_STAGES=few` keeps one case in eight, for emulators that need minutes for all.
 
 mod backends;
+mod blocks;
 mod bounds;
 mod cases;
 mod compare;

@@ -27,7 +27,13 @@ pub struct Seen(BTreeMap<String, Option<Stamp>>);
 impl Seen {
     /// Looks for the file `name`. One that cannot be asked for counts as not there: whoever reads it will say why.
     pub fn look(&mut self, source: &Source, name: &str) {
-        let Source::Folder(folder) = source else { return };
+        let folder = match source {
+            Source::Folder(folder) => folder,
+            Source::Gguf(gguf) if gguf.parts().iter().any(|part| part.name == name) => {
+                return self.look(gguf.place(), name);
+            }
+            Source::Gguf(_) | Source::BuiltIn | Source::Memory(_) => return,
+        };
         self.note(name, std::fs::metadata(folder.join(name)).ok().map(|metadata| Stamp::of(&metadata)));
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use whin_kernels::bytes::Bytes;
 
+use super::gguf::{self, Gguf, Metadata};
 use super::hub::{self, Download, HubName, Settings};
 use super::seen::Stamp;
 use crate::{Error, ErrorKind, Result};
@@ -33,6 +34,8 @@ pub enum Source {
     BuiltIn,
     /// Files in memory, by name.
     Memory(Arc<BTreeMap<String, Vec<u8>>>),
+    /// A GGUF file, or the parts of one, which hold everything.
+    Gguf(Arc<Gguf>),
 }
 
 macro_rules! built_in {
@@ -61,13 +64,12 @@ impl Source {
         Self::open_with(path, &mut |_| ())
     }
 
-    /// The checkpoint in the folder `path`, else on the hub under that name, or the built-in demo model. `progress`
-    /// hears of what is downloaded.
+    /// The checkpoint in the folder or GGUF file `path`, else on the hub under that name, or the built-in demo model.
+    /// `progress` hears of what is downloaded.
     ///
     /// # Errors
     /// `checkpoint_not_found` where no folder with a `config.json` is there, `invalid_checkpoint` where weights are
-    /// there without it, `unsupported_architecture` for a GGUF file, `io` where the system denies access; else as
-    /// [`hub::find`].
+    /// there without it, `io` where the system denies access; else as [`Gguf::open`] or [`hub::find`].
     pub fn open_with(path: Option<&Path>, progress: &mut dyn FnMut(Download<'_>)) -> Result<Self> {
         let Some(path) = path else { return Ok(Self::BuiltIn) };
         let metadata = match std::fs::metadata(path) {
@@ -79,13 +81,32 @@ impl Source {
             Err(error) => return Err(denied(path, error)),
         };
         if !metadata.is_dir() {
-            return Err(not_a_folder(path));
+            return Self::open_file(path);
         }
         let source = Self::Folder(path.to_owned());
         if source.read("config.json")?.is_none() {
             return Err(without_config(path, &source.list()?));
         }
         Ok(source)
+    }
+
+    /// The checkpoint that the file `path` holds.
+    fn open_file(path: &Path) -> Result<Self> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        match path.file_name().and_then(|name| name.to_str()) {
+            Some(name) if gguf::is_gguf(path) => {
+                Gguf::open(Self::Folder(folder.to_owned()), name).map(|gguf| Self::Gguf(gguf.into()))
+            }
+            _ => Err(not_a_folder(path, folder)),
+        }
+    }
+
+    /// The metadata of a GGUF file; none of other checkpoints.
+    pub fn metadata(&self) -> Option<&Metadata> {
+        match self {
+            Self::Gguf(gguf) => Some(gguf.metadata()),
+            Self::Folder(_) | Self::BuiltIn | Self::Memory(_) => None,
+        }
     }
 
     /// The names of all files, sorted. Folders inside are left out.
@@ -96,6 +117,7 @@ impl Source {
         let folder = match self {
             Self::BuiltIn => return Ok(BUILT_IN.iter().map(|(name, _)| (*name).to_owned()).collect()),
             Self::Memory(files) => return Ok(files.keys().cloned().collect()),
+            Self::Gguf(gguf) => return Ok(gguf.parts().iter().map(|part| part.name.clone()).collect()),
             Self::Folder(folder) => folder,
         };
         let mut names = Vec::new();
@@ -141,6 +163,9 @@ impl Source {
             Self::Memory(files) => {
                 return Ok(files.get(name).map(|bytes| (Bytes::from(bytes.clone()), None)));
             }
+            // What else lies beside a GGUF file belongs to others.
+            Self::Gguf(gguf) if !gguf.parts().iter().any(|part| part.name == name) => return Ok(None),
+            Self::Gguf(gguf) => return gguf.place().read_stamped(name),
             Self::Folder(folder) => folder,
         };
         let path = folder.join(name);
@@ -165,12 +190,22 @@ impl Source {
         open().map(Some).map_err(|error| denied(&path, error))
     }
 
+    /// Where it lies: the folder, or the GGUF file, of several parts the first. None of what is no file.
+    pub fn path(&self) -> Option<PathBuf> {
+        match self {
+            Self::Folder(folder) => Some(folder.clone()),
+            Self::Gguf(gguf) => gguf.place().path().map(|folder| folder.join(gguf.name())),
+            Self::BuiltIn | Self::Memory(_) => None,
+        }
+    }
+
     /// What to call the file `name` in a message.
     pub fn describe(&self, name: &str) -> String {
         match self {
             Self::Folder(folder) => folder.join(name).display().to_string(),
             Self::BuiltIn => format!("{name} of the built-in model"),
             Self::Memory(_) => name.to_owned(),
+            Self::Gguf(gguf) => gguf.place().describe(name),
         }
     }
 }
@@ -206,21 +241,12 @@ fn absent(path: &Path) -> Error {
     Error::new(ErrorKind::CheckpointNotFound, message)
 }
 
-fn not_a_folder(path: &Path) -> Error {
-    let shown = path.display();
-    let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
-    if extension.as_deref() == Some("gguf".as_ref()) {
-        let message = format!(
-            "{shown} is a GGUF file, which is not supported yet; give the folder of the original checkpoint, with \
-             config.json and .safetensors files"
-        );
-        return Error::new(ErrorKind::UnsupportedArchitecture, message);
-    }
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.display().to_string(),
-        _ => ".".to_owned(),
-    };
-    let message = format!("{shown} is a file; give the folder that it is in: {folder}");
+fn not_a_folder(path: &Path, folder: &Path) -> Error {
+    let message = format!(
+        "{} is a file, and none in the GGUF format; give the folder that it is in: {}",
+        path.display(),
+        folder.display()
+    );
     Error::new(ErrorKind::CheckpointNotFound, message)
 }
 
@@ -232,10 +258,15 @@ fn without_config(path: &Path, names: &[String]) -> Error {
             format!("{shown} holds weights but no config.json; get it from where the weights are from");
         return Error::new(ErrorKind::InvalidCheckpoint, message);
     }
-    let hint = if holds(".gguf") { "; it holds GGUF files, which are not supported yet" } else { "" };
-    let message = format!(
-        "{shown} holds no config.json{hint}; give the folder with config.json and .safetensors files"
-    );
+    // Of a split file the first part stands for all.
+    let gguf = names.iter().find(|name| name.ends_with(".gguf") && !name.starts_with("mmproj"));
+    if let Some(name) = gguf {
+        let message =
+            format!("{shown} holds no config.json; name one of its GGUF files, such as {shown}/{name}");
+        return Error::new(ErrorKind::CheckpointNotFound, message);
+    }
+    let message =
+        format!("{shown} holds no config.json; give the folder with config.json and .safetensors files");
     Error::new(ErrorKind::CheckpointNotFound, message)
 }
 
