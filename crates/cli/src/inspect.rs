@@ -75,7 +75,7 @@ struct Report {
     context: usize,
     kv: &'static str,
     /// In each form of weights, the largest first.
-    needs: [(Weights, Needs); 5],
+    needs: [(Weights, Needs); Weights::ALL.len()],
     /// Bytes of memory.
     available: Option<u64>,
 }

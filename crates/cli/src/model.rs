@@ -114,6 +114,8 @@ pub enum Weights {
     Bf16,
     /// 8-bit integers with one scale a row: half the memory, nearly the same answers
     Int8,
+    /// 8-bit integers with one scale for each 32 inputs, as in GGUF's Q8_0: a sixteenth more memory than int8
+    Int8Groups,
     /// 4-bit integers with one scale for each 32 inputs, embedding and head as int8: a third of the memory
     Int4,
     /// 4-bit integers throughout: the least memory
@@ -157,6 +159,7 @@ impl Weights {
             Self::F32 => whin::Weights::F32,
             Self::Bf16 => whin::Weights::Bf16,
             Self::Int8 => whin::Weights::Int8,
+            Self::Int8Groups => whin::Weights::Int8Groups,
             Self::Int4 => whin::Weights::Int4,
             Self::Int4All => whin::Weights::Int4All,
         }

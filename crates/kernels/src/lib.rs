@@ -12,6 +12,7 @@ mod error;
 mod fp8;
 pub mod int4;
 pub mod int8;
+pub mod int8_groups;
 pub mod reference;
 mod step;
 mod tensor;

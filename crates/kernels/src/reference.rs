@@ -6,7 +6,7 @@ use half::{bf16, f16};
 
 use crate::{
     Activation, Attend, BLOCK, Backend, Best, CacheShape, Embed, Error, Gated, Head, HeadNorm, KvKind, Norm,
-    Project, Qkv, Result, Rotation, Span, Step, Tensor, WeightKind, int4, int8,
+    Project, Qkv, Result, Rotation, Span, Step, Tensor, WeightKind, int4, int8, int8_groups,
 };
 
 /// The backend that defines what is right.
@@ -27,6 +27,10 @@ enum Numbers {
     Int8 {
         values: Vec<i8>,  // (outputs, inputs)
         scales: Vec<f32>, // (outputs,)
+    },
+    Int8Groups {
+        values: Vec<i8>,  // (outputs, inputs)
+        scales: Vec<f16>, // (outputs, groups)
     },
     Int4 {
         values: Vec<u8>,  // (outputs, inputs)
@@ -83,6 +87,10 @@ impl Backend for Reference {
             WeightKind::F32 => Numbers::F32(vec![0.0; count]),
             WeightKind::Bf16 => Numbers::Bf16(vec![bf16::ZERO; count]),
             WeightKind::Int8 => Numbers::Int8 { values: vec![0; count], scales: vec![0.0; outputs] },
+            WeightKind::Int8Groups => {
+                let groups = inputs.div_ceil(int8_groups::GROUP);
+                Numbers::Int8Groups { values: vec![0; count], scales: vec![f16::ZERO; outputs * groups] }
+            }
             WeightKind::Int4 => {
                 let groups = inputs.div_ceil(int4::GROUP);
                 Numbers::Int4 { values: vec![0; count], scales: vec![f16::ZERO; outputs * groups] }
@@ -109,16 +117,32 @@ impl Backend for Reference {
                     scales[output] = int8::quantize_weights(&row, &mut values[range])
                         .ok_or(Error::NotFinite { row: index })?;
                 }
+                Numbers::Int8Groups { values, scales } => {
+                    let groups = inputs.div_ceil(int8_groups::GROUP);
+                    let scales = &mut scales[output * groups..(output + 1) * groups];
+                    if source.q8_0_row(index, &mut values[range.clone()], scales).is_none() {
+                        let quantized = values[range].chunks_mut(int8_groups::GROUP);
+                        let groups = row.chunks(int8_groups::GROUP).zip(quantized);
+                        for ((w, q), scale) in groups.zip(&mut *scales) {
+                            *scale = int8_groups::quantize(w, q).unwrap_or(f16::NAN);
+                        }
+                    }
+                    if !scales.iter().all(|scale| scale.is_finite()) {
+                        return Err(Error::NotFinite { row: index });
+                    }
+                }
                 Numbers::Int4 { values, scales } => {
                     let groups = inputs.div_ceil(int4::GROUP);
                     let scales = &mut scales[output * groups..(output + 1) * groups];
-                    let quantized = values[range].chunks_mut(int4::GROUP);
-                    for ((w, q), scale) in row.chunks(int4::GROUP).zip(quantized).zip(scales) {
-                        let [found] = int4::quantize(w.as_chunks::<1>().0, q.as_chunks_mut::<1>().0);
-                        if found.is_nan() {
-                            return Err(Error::NotFinite { row: index });
+                    if source.q4_0_row(index, &mut values[range.clone()], scales).is_none() {
+                        let quantized = values[range].chunks_mut(int4::GROUP);
+                        for ((w, q), scale) in row.chunks(int4::GROUP).zip(quantized).zip(&mut *scales) {
+                            let [found] = int4::quantize(w.as_chunks::<1>().0, q.as_chunks_mut::<1>().0);
+                            *scale = f16::from_f32(found);
                         }
-                        *scale = f16::from_f32(found);
+                    }
+                    if !scales.iter().all(|scale| scale.is_finite()) {
+                        return Err(Error::NotFinite { row: index });
                     }
                 }
             }
@@ -184,6 +208,11 @@ impl Backend for Reference {
                     Numbers::F32(numbers) => numbers[index],
                     Numbers::Bf16(numbers) => numbers[index].to_f32(),
                     Numbers::Int8 { values, scales } => f32::from(values[index]) * scales[token as usize],
+                    Numbers::Int8Groups { values, scales } => {
+                        let groups = table.inputs.div_ceil(int8_groups::GROUP);
+                        let group = token as usize * groups + index % table.inputs / int8_groups::GROUP;
+                        int8_groups::weight(values[index], scales[group])
+                    }
                     Numbers::Int4 { values, scales } => {
                         let (groups, input) = (table.inputs.div_ceil(int4::GROUP), index % table.inputs);
                         int4::weight(values[index], scales[token as usize * groups + input / int4::GROUP])
@@ -339,6 +368,19 @@ fn multiply(weight: &Weight, x: &[f32]) -> Vec<f32> {
             let sum = |w: &[i8]| w.iter().zip(&quantized).map(|(w, x)| i64::from(*w) * i64::from(*x)).sum();
             let rows = values.chunks_exact(x.len()).zip(scales);
             rows.map(|(w, weight_scale)| int8::product(sum(w), scale, *weight_scale)).collect()
+        }
+        Numbers::Int8Groups { values, scales } => {
+            let mut quantized = vec![0; x.len()];
+            let scale = int8::quantize_activations(x, &mut quantized);
+            let term = |(w, x): (&i8, &i16)| i32::from(*x) * i32::from(*w);
+            let sum = |(w, x): (&[i8], &[i16])| w.iter().zip(x).map(term).sum();
+            let groups = x.len().div_ceil(int8_groups::GROUP);
+            let rows = values.chunks_exact(x.len()).zip(scales.chunks_exact(groups));
+            let product = |(w, scales): (&[i8], &[f16])| {
+                let sums = w.chunks(int8_groups::GROUP).zip(quantized.chunks(int8_groups::GROUP)).map(sum);
+                int8_groups::product(sums.zip(scales.iter().copied()), scale)
+            };
+            rows.map(product).collect()
         }
         Numbers::Int4 { values, scales } => {
             let mut quantized = vec![0; x.len()];

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 
 use crate::blocks::{self, LARGE, SMALL};
-use crate::{fp8, int4};
+use crate::{fp8, int4, int8_groups};
 
 /// How a file stores numbers: one by one, or in blocks that share scales, as GGUF names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -186,6 +186,41 @@ impl<'a> Tensor<'a> {
         Some(())
     }
 
+    /// Row `index` as the integers (cols,) and the scales (cols / 32,) of GGUF's Q8_0, exactly as the file holds them;
+    /// none where it holds another type, or scales beside it.
+    pub fn q8_0_row(&self, index: usize, values: &mut [i8], scales: &mut [f16]) -> Option<()> {
+        let blocks = self.blocks_of_row::<34>(Dtype::Q8_0, index)?;
+        assert!(values.len() == self.cols && scales.len() == blocks.len(), "length of the output row");
+        for ((values, scale), block) in values.as_chunks_mut::<SMALL>().0.iter_mut().zip(scales).zip(blocks) {
+            *scale = f16::from_le_bytes([block[0], block[1]]);
+            values.copy_from_slice(bytemuck::cast_slice(&block[2..]));
+        }
+        Some(())
+    }
+
+    /// The same for GGUF's Q4_0, of which the integer 8 is zero.
+    pub fn q4_0_row(&self, index: usize, values: &mut [u8], scales: &mut [f16]) -> Option<()> {
+        let blocks = self.blocks_of_row::<18>(Dtype::Q4_0, index)?;
+        assert!(values.len() == self.cols && scales.len() == blocks.len(), "length of the output row");
+        for ((values, scale), block) in values.as_chunks_mut::<SMALL>().0.iter_mut().zip(scales).zip(blocks) {
+            *scale = f16::from_le_bytes([block[0], block[1]]);
+            for (value, nibble) in values.iter_mut().zip(blocks::nibbles(&block[2..])) {
+                *value = nibble;
+            }
+        }
+        Some(())
+    }
+
+    /// The blocks of row `index`, of `N` bytes each; none where the file holds another type, or scales beside it.
+    fn blocks_of_row<const N: usize>(&self, dtype: Dtype, index: usize) -> Option<&'a [[u8; N]]> {
+        if self.dtype != dtype || self.scales.is_some() {
+            return None;
+        }
+        assert!(index < self.rows, "row {index} of {}", self.rows);
+        let count = self.cols / SMALL;
+        Some(&self.bytes.as_chunks::<N>().0[index * count..(index + 1) * count])
+    }
+
     /// All numbers in order, as f32.
     pub fn to_vec(&self) -> Vec<f32> {
         let mut values = vec![0.0; self.rows * self.cols];
@@ -286,6 +321,8 @@ pub enum WeightKind {
     Bf16,
     /// As 8-bit integers with one f32 scale for each output row, multiplied with 16-bit integer activations.
     Int8,
+    /// As 8-bit integers with one f16 scale for each 32 inputs of an output, multiplied with 16-bit integer activations.
+    Int8Groups,
     /// As 4-bit integers with one f16 scale for each 32 inputs of an output, multiplied with 16-bit integer activations.
     Int4,
 }
@@ -297,6 +334,7 @@ impl WeightKind {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
             Self::Int8 => "int8",
+            Self::Int8Groups => "int8-groups",
             Self::Int4 => "int4",
         }
     }
@@ -307,6 +345,7 @@ impl WeightKind {
             Self::F32 => outputs * inputs * 4,
             Self::Bf16 => outputs * inputs * 2,
             Self::Int8 => outputs * (inputs + 4),
+            Self::Int8Groups => outputs * inputs.div_ceil(int8_groups::GROUP) * (int8_groups::GROUP + 2),
             Self::Int4 => outputs * inputs.div_ceil(int4::GROUP) * (int4::GROUP / 2 + 2),
         }
     }
@@ -396,5 +435,43 @@ mod tests {
         assert!(plain.bf16_row(0, &mut row).is_some() && row[0].to_f32() == 1.5);
         assert!(plain.scaled(&plain, (1, 1)).unwrap().bf16_row(0, &mut row).is_none());
         assert!(view(Dtype::F8E4m3, 1, 1, &[0]).bf16_row(0, &mut row).is_none());
+    }
+
+    #[test]
+    fn integers_of_blocks_stand_for_the_numbers() {
+        let (rows, cols) = (3, 64);
+        for (dtype, size) in [(Dtype::Q8_0, 34), (Dtype::Q4_0, 18)] {
+            // Every byte as an integer somewhere, -128 among them; scales positive, negative, subnormal and zero.
+            let mut bytes: Vec<u8> = (0..rows * cols / 32 * size).map(|i| (i * 37) as u8).collect();
+            for (block, scale) in
+                bytes.chunks_exact_mut(size).zip([0x3c00, 0xbc00, 0x0001, 0x8001, 0, 0x8000_u16])
+            {
+                block[..2].copy_from_slice(&scale.to_le_bytes());
+                block[2] = 0x80;
+            }
+            let tensor = view(dtype, rows, cols, &bytes);
+            let (mut right, mut scales) = ([0.0; 64], [f16::ZERO; 2]);
+            for index in 0..rows {
+                tensor.row(index, &mut right);
+                let found: Vec<f32> = if dtype == Dtype::Q8_0 {
+                    let mut q = [0; 64];
+                    tensor.q8_0_row(index, &mut q, &mut scales).unwrap();
+                    assert!(tensor.q4_0_row(index, &mut [0; 64], &mut scales).is_none());
+                    (0..64).map(|k| int8_groups::weight(q[k], scales[k / 32])).collect()
+                } else {
+                    let mut q = [0; 64];
+                    tensor.q4_0_row(index, &mut q, &mut scales).unwrap();
+                    assert!(tensor.q8_0_row(index, &mut [0; 64], &mut scales).is_none());
+                    (0..64).map(|k| int4::weight(q[k], scales[k / 32])).collect()
+                };
+                for (found, right) in found.iter().zip(&right) {
+                    assert_eq!(found.to_bits(), right.to_bits());
+                }
+            }
+            let one = 1.0_f32.to_le_bytes();
+            let scaled = tensor.scaled(&view(Dtype::F32, 1, 1, &one), (rows, cols)).unwrap();
+            assert!(scaled.q8_0_row(0, &mut [0; 64], &mut scales).is_none());
+            assert!(scaled.q4_0_row(0, &mut [0; 64], &mut scales).is_none());
+        }
     }
 }

@@ -78,6 +78,7 @@ fn every_bit_is_the_same_whatever_the_threads_the_chunks_and_the_neighbours() {
     let forms = [
         (Weights::Int8, KvKind::Bf16),
         (Weights::Int8, KvKind::Int8),
+        (Weights::Int8Groups, KvKind::Bf16),
         (Weights::Int4, KvKind::F32),
         (Weights::Int4All, KvKind::Bf16),
         (Weights::Bf16, KvKind::Bf16),

@@ -9,7 +9,7 @@ use whin::{CacheMode, Checkpoint, Device, Engine, Options, Weights, instruction_
 
 /// Caches of earlier versions must not pass for those of one that packs other numbers: whoever changes these digests
 /// raises `QUANTISER` in `cache/mod.rs`, or the layout's version in `kernels/cpu/mod.rs`, with them.
-const PINNED: (u64, u64, [(Weights, &str); 5]) = (
+const PINNED: (u64, u64, [(Weights, &str); 6]) = (
     1,
     1,
     [
@@ -18,6 +18,7 @@ const PINNED: (u64, u64, [(Weights, &str); 5]) = (
         (Weights::Int8, "534be015d06838df"),
         (Weights::Int4, "c23271c77a15c3e4"),
         (Weights::Int4All, "775f5c96c692d922"),
+        (Weights::Int8Groups, "?"),
     ],
 );
 

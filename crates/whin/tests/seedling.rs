@@ -79,7 +79,7 @@ fn greedy_answers_are_those_of_transformers() {
 #[test]
 fn the_backends_agree_on_integer_weights() {
     let answers: Answers = fixture("seedling-golden.json");
-    for weights in [Weights::Int8, Weights::Int4, Weights::Int4All] {
+    for weights in [Weights::Int8, Weights::Int8Groups, Weights::Int4, Weights::Int4All] {
         let [reference, cpu] =
             [Device::Reference, Device::Auto].map(|device| engine(device, weights, KvKind::Bf16));
         for answer in answers.prompts.iter().take(4) {
@@ -118,6 +118,7 @@ fn scores_are_those_of_transformers_and_integers_cost_less_than_a_percent() {
         (Weights::Int8, KvKind::F32),
         (Weights::Int8, KvKind::Bf16),
         (Weights::Bf16, KvKind::Int8),
+        (Weights::Int8Groups, KvKind::Bf16),
         (Weights::Int4, KvKind::Bf16),
         (Weights::Int4All, KvKind::Bf16),
     ] {

@@ -307,7 +307,7 @@ fn codes_without_a_number_are_refused_by_integer_forms() {
     let e5m2 = ("model.layers.0.mlp.up_proj.weight", 24);
     for (fixture, (name, cols), code) in [(BLOCKS, (UP, 132), 0x7f), (TENSOR, e5m2, 0x7c)] {
         let folder = changed(fixture, |_, tensors| tensors.get_mut(name).unwrap().2[cols * 3] = code);
-        for weights in [Weights::Int8, Weights::Int4] {
+        for weights in [Weights::Int8, Weights::Int8Groups, Weights::Int4] {
             let error = greedy(&folder, weights).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidCheckpoint);
             assert!(error.to_string().contains(&format!("{name:?}: row 3 holds a weight")), "{error}");

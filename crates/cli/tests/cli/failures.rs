@@ -211,7 +211,7 @@ fn weights_that_are_no_numbers() {
         tensors.get_mut(name).unwrap().2[10..12].copy_from_slice(&half_nan());
     });
     let run = ["run", "-m", folder.path(), "--prompt-ids", IDS, "-n", "4"];
-    for weights in ["int8", "int4", "int4-all"] {
+    for weights in ["int8", "int8-groups", "int4", "int4-all"] {
         refused([&run[..], &["--weights", weights]].concat(), "invalid_checkpoint", &[name]);
     }
     for device in ["cpu", "cpu:scalar", "reference"] {

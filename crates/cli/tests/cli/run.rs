@@ -169,7 +169,7 @@ fn the_end_token_can_be_ignored() {
 
 #[test]
 fn weights_and_devices_agree_on_the_answer() {
-    for weights in ["f32", "bf16", "int8", "int4", "int4-all"] {
+    for weights in ["f32", "bf16", "int8", "int8-groups", "int4", "int4-all"] {
         let result = run(&[FRANCE, "--weights", weights]);
         assert_eq!((&result["generated_text"], &result["weights"]), (&json!(" Paris."), &json!(weights)));
     }

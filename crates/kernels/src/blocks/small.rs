@@ -3,7 +3,7 @@
 use super::{SMALL, half};
 
 /// The lower four bits of all bytes, then the upper ones: the order in which nibbles of a block stand.
-fn nibbles(bytes: &[u8]) -> impl Iterator<Item = u8> {
+pub(crate) fn nibbles(bytes: &[u8]) -> impl Iterator<Item = u8> {
     bytes.iter().map(|byte| byte & 15).chain(bytes.iter().map(|byte| byte >> 4))
 }
 

@@ -5,9 +5,9 @@ use std::ops::Range;
 use half::bf16;
 
 use super::buffer::{Buffer, Parts};
-use super::int4;
-use super::isa::int4::Signed;
-use super::isa::{BLOCK_ROWS, Isa, PAD, Quantized, QuantizedBlocks};
+use super::groups;
+use super::isa::groups::{Format, Int4, Int8Groups};
+use super::isa::{BLOCK_ROWS, Isa, PAD, Quantized, QuantizedBlocks, Signed};
 use super::rows::quantize;
 use super::threads::Threads;
 use crate::int4::GROUP;
@@ -24,7 +24,7 @@ pub struct Input {
     shorts: Buffer<i16>,  // (rows, stride)
     planes: Buffer<u8>,   // (rows, high | low, stride), or as `QuantizedBlocks` says
     pairs: Buffer<u16>,   // (blocks of rows), each as `Isa::split` says
-    offsets: Buffer<i32>, // (rows, stride / GROUP), for 4-bit weights
+    offsets: Buffer<i32>, // (rows, stride / GROUP), for weights in groups
     scales: Buffer<f32>,  // (rows,)
 }
 
@@ -40,8 +40,10 @@ enum Form {
     Planes,
     /// The same, tile by tile.
     Blocks,
-    /// Signed bytes, and the sum of each group of inputs.
+    /// Signed bytes, and the offset of each group of inputs.
     Signed,
+    /// 16-bit integers, and the offset of each group of inputs.
+    SignedShorts,
 }
 
 /// Rows that one task prepares.
@@ -98,16 +100,18 @@ impl Input {
         })
     }
 
-    /// A row quantised for 4-bit weights.
+    /// A row quantised for weights in groups.
     pub fn signed(&self, row: usize) -> Signed<'_> {
-        let planes: &[i8] = bytemuck::cast_slice(&self.planes.values()[2 * row * self.stride..]);
-        let groups = self.stride / GROUP;
-        Signed {
-            high: &planes[..self.stride],
-            low: &planes[self.stride..2 * self.stride],
-            offsets: &self.offsets.values()[row * groups..(row + 1) * groups],
-            scale: self.scales.values()[row],
+        let (stride, groups) = (self.stride, self.stride / GROUP);
+        let (offsets, scale) =
+            (&self.offsets.values()[row * groups..(row + 1) * groups], self.scales.values()[row]);
+        if self.form == Form::SignedShorts {
+            let shorts = &self.shorts.values()[row * stride..(row + 1) * stride];
+            return Signed { high: &[], low: &[], shorts, offsets, scale };
         }
+        let planes = &self.planes.values()[2 * row * stride..2 * (row + 1) * stride];
+        let (high, low) = bytemuck::cast_slice(planes).split_at(stride);
+        Signed { high, low, shorts: &[], offsets, scale }
     }
 
     /// Room for (`rows`, `stride`) in the form that a weight of this kind is multiplied with.
@@ -116,6 +120,8 @@ impl Input {
             WeightKind::Bf16 if I::takes_pairs::<bf16>(stride) => Form::Pairs,
             WeightKind::F32 | WeightKind::Bf16 => Form::Floats,
             WeightKind::Int4 => Form::Signed,
+            WeightKind::Int8Groups if !I::PLANES => Form::SignedShorts,
+            WeightKind::Int8Groups => Form::Signed,
             WeightKind::Int8 if !I::PLANES => Form::Shorts,
             WeightKind::Int8 if I::takes_blocks(rows, stride) => Form::Blocks,
             WeightKind::Int8 => Form::Planes,
@@ -128,10 +134,11 @@ impl Input {
             Form::Pairs => {
                 return grow(&mut self.pairs, rows.next_multiple_of(BLOCK_ROWS) * 2 * stride);
             }
-            Form::Shorts => grow(&mut self.shorts, rows * stride)?,
+            Form::Shorts | Form::SignedShorts => grow(&mut self.shorts, rows * stride)?,
             Form::Planes | Form::Blocks | Form::Signed => grow(&mut self.planes, 2 * padded * stride)?,
         }
-        grow(&mut self.offsets, if form == Form::Signed { rows * stride / GROUP } else { 0 })?;
+        let grouped = matches!(form, Form::Signed | Form::SignedShorts);
+        grow(&mut self.offsets, if grouped { rows * stride / GROUP } else { 0 })?;
         grow(&mut self.scales, rows)
     }
 
@@ -147,6 +154,7 @@ impl Input {
         let stride = width.next_multiple_of(PAD);
         self.allocate::<I>(kind, rows, stride)?;
         let (form, groups) = (self.form, stride / GROUP);
+        let zero = if kind == WeightKind::Int4 { Int4::ZERO } else { Int8Groups::ZERO };
         if form == Form::Pairs {
             self.prepare_pairs(isa, threads, width, write);
             return Ok(());
@@ -160,9 +168,15 @@ impl Input {
             write(row, &mut x[..width]);
             // SAFETY: each row belongs to one task.
             let scale = unsafe { &mut scales.part(row..row + 1)[0] };
-            if form == Form::Shorts {
+            // SAFETY: each row belongs to one task.
+            let offsets = || unsafe { offsets.part(row * groups..(row + 1) * groups) };
+            if matches!(form, Form::Shorts | Form::SignedShorts) {
                 // SAFETY: each row belongs to one task.
-                *scale = quantize(isa, x, unsafe { shorts.part(row * stride..(row + 1) * stride) });
+                let q = unsafe { shorts.part(row * stride..(row + 1) * stride) };
+                *scale = quantize(isa, x, q);
+                if form == Form::SignedShorts {
+                    groups::offsets(isa, q, zero, offsets());
+                }
                 return;
             }
             *scale = quantize(isa, x, q);
@@ -173,9 +187,8 @@ impl Input {
             // SAFETY: each row belongs to one task.
             let planes = unsafe { planes.part(2 * row * stride..2 * (row + 1) * stride) };
             if form == Form::Signed {
-                // SAFETY: each row belongs to one task.
-                let offsets = unsafe { offsets.part(row * groups..(row + 1) * groups) };
-                return int4::split(isa, q, bytemuck::cast_slice_mut(planes), offsets);
+                groups::offsets(isa, q, zero, offsets());
+                return groups::split(isa, q, bytemuck::cast_slice_mut(planes));
             }
             split_row(isa, q, planes);
         };

@@ -5,7 +5,8 @@ use std::ops::Range;
 use half::bf16;
 
 use super::buffer::{Buffer, Parts};
-use super::int4;
+use super::groups::Panels;
+use super::isa::groups::{Int4, Int8Groups};
 use super::isa::{GROUP, Isa, PAD, PANEL, Stored, place};
 use super::rows::quantize_weights;
 use super::threads::Threads;
@@ -30,7 +31,8 @@ pub(super) enum Numbers {
         scales: Buffer<f32>, // (panels, PANEL)
         sums: Buffer<i32>,   // (panels, PANEL), of each output's values
     },
-    Int4(int4::Panels),
+    Int8Groups(Panels<Int8Groups>),
+    Int4(Panels<Int4>),
 }
 
 impl Weight {
@@ -47,7 +49,8 @@ impl Weight {
                 scales: Buffer::new(padded, what)?,
                 sums: Buffer::new(padded, what)?,
             },
-            WeightKind::Int4 => Numbers::Int4(int4::Panels::new(outputs, stride)?),
+            WeightKind::Int8Groups => Numbers::Int8Groups(Panels::new(outputs, stride)?),
+            WeightKind::Int4 => Numbers::Int4(Panels::new(outputs, stride)?),
         };
         Ok(Self { outputs, inputs, stride, numbers })
     }
@@ -78,9 +81,13 @@ impl Weight {
                 scales: Buffer::of_file(part(padded, 4)?)?,
                 sums: Buffer::of_file(part(padded, 4)?)?,
             },
+            WeightKind::Int8Groups => {
+                let len = Panels::<Int8Groups>::len(outputs, stride)?;
+                Numbers::Int8Groups(Panels::of_file(stride, part(len, 1)?)?)
+            }
             WeightKind::Int4 => {
-                let len = int4::Panels::len(outputs, stride)?;
-                Numbers::Int4(int4::Panels::of_file(stride, part(len, 1)?)?)
+                let len = Panels::<Int4>::len(outputs, stride)?;
+                Numbers::Int4(Panels::of_file(stride, part(len, 1)?)?)
             }
         };
         file.is_empty().then_some(Self { outputs, inputs, stride, numbers })
@@ -96,6 +103,7 @@ impl Weight {
                 bytemuck::cast_slice(scales.values()),
                 bytemuck::cast_slice(sums.values()),
             ],
+            Numbers::Int8Groups(panels) => vec![panels.bytes()],
             Numbers::Int4(panels) => vec![panels.bytes()],
         }
     }
@@ -105,6 +113,7 @@ impl Weight {
             Numbers::F32(_) => WeightKind::F32,
             Numbers::Bf16(_) => WeightKind::Bf16,
             Numbers::Int8 { .. } => WeightKind::Int8,
+            Numbers::Int8Groups(_) => WeightKind::Int8Groups,
             Numbers::Int4(_) => WeightKind::Int4,
         }
     }
@@ -146,6 +155,7 @@ impl Weight {
                     return Err(Error::NotFinite { row });
                 }
             }
+            Numbers::Int8Groups(panels) => panels.write(isa, threads, first, source)?,
             Numbers::Int4(panels) => panels.write(isa, threads, first, source)?,
         }
         Ok(())
@@ -170,6 +180,7 @@ impl Weight {
                     }
                 }
             }
+            Numbers::Int8Groups(panels) => panels.row(output, out),
             Numbers::Int4(panels) => panels.row(output, out),
         }
     }

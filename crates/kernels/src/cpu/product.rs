@@ -10,9 +10,10 @@ use std::ops::Range;
 use half::bf16;
 
 use super::buffer::Parts;
+use super::groups::{Pack, Panels};
 use super::input::Input;
-use super::int4;
-use super::isa::{Ahead, FloatPanels, Isa, PANEL, PANEL_AHEAD, Panel, QuantizedBlocks, Stored};
+use super::isa::groups::{Int4, Int8Groups};
+use super::isa::{Ahead, FloatPanels, Isa, PANEL, PANEL_AHEAD, Panel, QuantizedBlocks, Signed, Stored};
 use super::matrix::{Numbers, Weight};
 use super::rows::{self, Rows};
 use super::threads::Threads;
@@ -91,9 +92,13 @@ pub fn multiply<I: Isa>(
                     }
                 }
             }
+            Numbers::Int8Groups(weights) => {
+                let len = weights.panel(0).len();
+                tiles(|ahead| Groups { input, weights, order, ahead }, rows, (order, len), out);
+            }
             Numbers::Int4(weights) => {
                 let len = weights.panel(0).len();
-                tiles(|ahead| Int4 { input, weights, order, ahead }, rows, (order, len), out);
+                tiles(|ahead| Groups { input, weights, order, ahead }, rows, (order, len), out);
             }
         }
     });
@@ -234,15 +239,54 @@ impl<I: Isa> Output<'_, I> {
     }
 }
 
-struct Int4<'a> {
+/// How an instruction set multiplies weights in groups.
+trait Multiply<I: Isa>: Pack {
+    const SHAPES: [(usize, usize); 2];
+
+    fn multiply<const R: usize, const T: usize>(
+        isa: I,
+        x: [Signed<'_>; R],
+        w: [&[u8]; T],
+        ahead: Ahead,
+    ) -> [[[f32; PANEL]; T]; R];
+}
+
+impl<I: Isa> Multiply<I> for Int4 {
+    const SHAPES: [(usize, usize); 2] = I::INT4;
+
+    fn multiply<const R: usize, const T: usize>(
+        isa: I,
+        x: [Signed<'_>; R],
+        w: [&[u8]; T],
+        ahead: Ahead,
+    ) -> [[[f32; PANEL]; T]; R] {
+        isa.int4(x, w, ahead)
+    }
+}
+
+impl<I: Isa> Multiply<I> for Int8Groups {
+    const SHAPES: [(usize, usize); 2] = I::INT8_GROUPS;
+
+    fn multiply<const R: usize, const T: usize>(
+        isa: I,
+        x: [Signed<'_>; R],
+        w: [&[u8]; T],
+        ahead: Ahead,
+    ) -> [[[f32; PANEL]; T]; R] {
+        isa.int8_groups(x, w, ahead)
+    }
+}
+
+/// Products of rows with weights in groups.
+struct Groups<'a, F> {
     input: &'a Input,
-    weights: &'a int4::Panels,
+    weights: &'a Panels<F>,
     order: Order,
     ahead: Ahead,
 }
 
-impl<I: Isa> Tile<I> for Int4<'_> {
-    const SHAPES: [(usize, usize); 2] = I::INT4;
+impl<I: Isa, F: Multiply<I>> Tile<I> for Groups<'_, F> {
+    const SHAPES: [(usize, usize); 2] = F::SHAPES;
 
     fn products<const R: usize, const T: usize>(
         &self,
@@ -250,7 +294,8 @@ impl<I: Isa> Tile<I> for Int4<'_> {
         row: usize,
         panels: [usize; T],
     ) -> [[[f32; PANEL]; T]; R] {
-        isa.int4(
+        F::multiply(
+            isa,
             each(row, |row| self.input.signed(row)),
             each(0, |t| self.weights.panel(self.order.panel(panels[t]))),
             self.ahead,

@@ -7,14 +7,15 @@
 //! - An 8-bit product is exact in its integers. It differs where an error of `x` carries a number over the border
 //!   between two integers, by one quantum times that weight: `|error| ≤ scale · Σ(near a border) |w|`, besides the
 //!   relative error of the scale. Without an error of `x` backends agree to the bit, which tests demand apart.
-//! - A 4-bit product differs in the same way, by `scale · Σ(near a border) |d (q − 8)|`. Its groups `S · d` are rounded
-//!   once each and added one after the other: `(groups + 2) · U · scale · Σ |S · d|`.
+//! - A product with groups differs in the same way, by `scale · Σ(near a border) |d q|`. Its groups `S · d` are rounded
+//!   twice each, 8-bit ones as they enter f32 and all as they are multiplied, and added one after the other:
+//!   `(groups + 3) · U · scale · Σ |S · d|`.
 //! - All else follows by the chain rule from the formulas of the stages; every function says its own.
 
 use std::cell::Cell;
 
 use half::bf16;
-use whin_kernels::{Activation, KvKind, WeightKind, int4, int8};
+use whin_kernels::{Activation, KvKind, WeightKind, int4, int8, int8_groups};
 
 use crate::cases::Matrix;
 
@@ -108,7 +109,17 @@ pub fn product(matrix: &Matrix, x: &Bounded) -> Bounded {
             Bounded::collect(rows.map(|w| float_product(w.iter().map(|w| bf16::from_f32(*w).to_f64()), x)))
         }
         WeightKind::Int8 => int8_product(matrix, x),
-        WeightKind::Int4 => int4_product(matrix, x),
+        WeightKind::Int8Groups => grouped_product(matrix, x, |w, weights| {
+            let mut q = vec![0; w.len()];
+            let d = f64::from(int8_groups::quantize(w, &mut q).expect("finite weights"));
+            weights.extend(q.iter().map(|q| f64::from(*q) * d));
+        }),
+        WeightKind::Int4 => grouped_product(matrix, x, |w, weights| {
+            let mut q = vec![[0]; w.len()];
+            let [d] = int4::quantize(w.as_chunks::<1>().0, &mut q).map(f64::from);
+            assert!(d.is_finite(), "finite weights");
+            weights.extend(q.iter().map(|[q]| (f64::from(*q) - f64::from(int4::ZERO)) * d));
+        }),
     }
 }
 
@@ -173,26 +184,25 @@ fn int8_product(matrix: &Matrix, x: &Bounded) -> Bounded {
     }))
 }
 
-fn int4_product(matrix: &Matrix, x: &Bounded) -> Bounded {
+/// `weights` appends what the weights of a group become, which f64 holds exactly.
+fn grouped_product(matrix: &Matrix, x: &Bounded, weights: impl Fn(&[f32], &mut Vec<f64>)) -> Bounded {
+    const GROUP: usize = int4::GROUP;
     let Some(Integers { scale, off, numbers }) = quantized(x) else { return zeros(matrix) };
+    let groups = matrix.inputs.div_ceil(GROUP) as f64;
     Bounded::collect(matrix.values.chunks_exact(matrix.inputs).map(|w| {
         let (mut total, mut size, mut flips) = (0.0, 0.0, 0.0);
-        for (w, numbers) in w.chunks(int4::GROUP).zip(numbers.chunks(int4::GROUP)) {
-            let mut q = vec![[0]; w.len()];
-            let [d] = int4::quantize(w.as_chunks::<1>().0, &mut q).map(f64::from);
-            assert!(d.is_finite(), "finite weights");
-            let mut sum = 0.0;
-            for ((whole, flip), [q]) in numbers.iter().zip(q) {
-                let v = f64::from(q) - f64::from(int4::ZERO);
-                sum += whole * v;
-                flips += flip * (v * d).abs();
+        for (w, numbers) in w.chunks(GROUP).zip(numbers.chunks(GROUP)) {
+            let (mut sum, mut stored) = (0.0, Vec::new());
+            weights(w, &mut stored);
+            for ((whole, flip), w) in numbers.iter().zip(stored) {
+                sum += whole * w;
+                flips += flip * w.abs();
             }
-            total += sum * d;
-            size += (sum * d).abs();
+            total += sum;
+            size += sum.abs();
         }
-        let groups = matrix.inputs.div_ceil(int4::GROUP) as f64;
         let value = total * scale;
-        let error = scale * (flips + (groups + 2.0) * U * (size + flips)) + value.abs() * (off + 2.0 * U);
+        let error = scale * (flips + (groups + 3.0) * U * (size + flips)) + value.abs() * (off + 2.0 * U);
         (value, 1.001 * error + TINY)
     }))
 }

@@ -217,7 +217,7 @@ impl Case for Product {
 
     /// Integer products of the same input have the same bits everywhere.
     fn exact(&self) -> bool {
-        self.stage == Stage::Project && matches!(self.matrix.kind, WeightKind::Int8 | WeightKind::Int4)
+        self.stage == Stage::Project && !matches!(self.matrix.kind, WeightKind::F32 | WeightKind::Bf16)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rows of a table, as a backend keeps them.
 
-use whin_kernels::{Backend, Step, WeightKind, int4};
+use whin_kernels::{Backend, Step, WeightKind, int4, int8_groups};
 
 use crate::bounds::Bounded;
 use crate::cases::{Case, Matrix};
@@ -31,7 +31,8 @@ impl Case for Embed {
         backend.read(&x, self.tokens.len()).expect("the device works")
     }
 
-    /// The weight as it is stored: bf16 is off by 2⁻⁹ of it (and exact to the bit here), int8 by half a step. In int4, the
+    /// The weight as it is stored: bf16 is off by 2⁻⁹ of it (and exact to the bit here), int8 by half a step. In
+    /// int8-groups, half a step of the group is joined by the rounding of the scale to f16, 2⁻¹¹ of the weight. In int4, the
     /// squared error of a group is at most that of the scale that makes its largest weight −8, whose own rounding to f16
     /// moves a number by 2⁻¹¹ of it.
     fn bounds(&self) -> Bounded {
@@ -45,8 +46,19 @@ impl Case for Embed {
                     WeightKind::F32 => 0.0,
                     WeightKind::Bf16 => value.abs() / 256.0,
                     WeightKind::Int8 => f64::from(max) / 127.0 * (0.5 + 1e-4),
-                    WeightKind::Int4 => 0.0,
+                    WeightKind::Int8Groups | WeightKind::Int4 => 0.0,
                 };
+            }
+            if self.matrix.kind == WeightKind::Int8Groups {
+                let (values, errors) = (&bounded.values, &mut bounded.errors);
+                for (w, errors) in
+                    values.chunks(int8_groups::GROUP).zip(errors.chunks_mut(int8_groups::GROUP))
+                {
+                    let max = w.iter().fold(0.0_f64, |max, w| max.max(w.abs()));
+                    for (error, w) in errors.iter_mut().zip(w) {
+                        *error = max / 127.0 * (0.5 + 1e-4) + w.abs() / 2040.0;
+                    }
+                }
             }
             if self.matrix.kind == WeightKind::Int4 {
                 let groups = bounded.values.chunks(int4::GROUP).zip(bounded.errors.chunks_mut(int4::GROUP));

@@ -4,6 +4,7 @@
 //! `WHIN_STAGES=few` keeps one case in eight, for emulators that need minutes for all.
 
 mod backends;
+mod blocks;
 mod bounds;
 mod cases;
 mod compare;
@@ -20,7 +21,8 @@ use whin_kernels::cpu::isa::scalar::Scalar;
 use whin_kernels::reference::Reference;
 use whin_kernels::{Activation, Backend, Best, KvKind, WeightKind};
 
-const KINDS: [WeightKind; 4] = [WeightKind::F32, WeightKind::Bf16, WeightKind::Int8, WeightKind::Int4];
+const KINDS: [WeightKind; 5] =
+    [WeightKind::F32, WeightKind::Bf16, WeightKind::Int8, WeightKind::Int8Groups, WeightKind::Int4];
 const KVS: [KvKind; 3] = [KvKind::F32, KvKind::Bf16, KvKind::Int8];
 const WIDTHS: [usize; 7] = [1, 5, 36, 64, 100, 320, 1024];
 const ROWS: [usize; 8] = [1, 2, 3, 4, 5, 17, 33, 64];
@@ -196,7 +198,7 @@ fn long_sums_of_extreme_integers_do_not_overflow() {
     for inputs in [9_000, 20_000] {
         for (name, sign) in [("plus", [1.0, 1.0]), ("minus", [-1.0, -1.0]), ("halves", [1.0, -1.0])] {
             for rows in [1, 2, 5] {
-                for kind in [WeightKind::Int8, WeightKind::Int4] {
+                for kind in [WeightKind::Int8, WeightKind::Int8Groups, WeightKind::Int4] {
                     index += 1;
                     if !kept(index * 3) {
                         continue;
@@ -218,17 +220,21 @@ fn long_sums_of_extreme_integers_do_not_overflow() {
 #[test]
 fn groups_of_extreme_integers_do_not_overflow() {
     let mut cpus = Cpus::new();
-    for (seed, size) in [1.0, -1.0, 1e-6, 3e-8, 6e4, 5e5, 3e6].into_iter().enumerate() {
+    let sizes = [1.0, -1.0, 1e-6, 3e-8, 6e4, 5e5, 3e6].into_iter().enumerate();
+    for (kind, (seed, size)) in [WeightKind::Int4, WeightKind::Int8Groups]
+        .into_iter()
+        .flat_map(|kind| sizes.clone().map(move |s| (kind, s)))
+    {
         let shapes = [(32, 16, 1), (100, 40, 2), (1000, 17, 7), (3072, 33, 33)];
         for (index, (inputs, outputs, rows)) in shapes.into_iter().enumerate() {
             if !kept(2 * index + seed) {
                 continue;
             }
-            let mut case =
-                Product::new(Stage::Project, WeightKind::Int4, (rows, inputs, outputs), seed as u64);
+            let mut case = Product::new(Stage::Project, kind, (rows, inputs, outputs), seed as u64);
             for (index, w) in case.matrix.values.iter_mut().enumerate() {
                 let (output, input) = (index / inputs, index % inputs);
-                // Output 0 is -8 throughout, 1 is 7 where it can be, the others change at a pace of their own.
+                // In int4, output 0 is -8 throughout, 1 is 7 where it can be, the others change at a pace of their own.
+                // In int8-groups, all are at or near the bounds, but for the sevens of output 1.
                 *w = match output {
                     0 => -8.0,
                     1 => [7.0, -8.0][usize::from(input % 32 == 31)],
@@ -466,7 +472,7 @@ fn faults_stay_in_their_row() {
 #[test]
 fn faults_stay_in_their_sequence() {
     let mut cpus = Cpus::new();
-    for (kind, window) in KINDS.into_iter().zip([None, Some(5), Some(1), Some(66)]) {
+    for (kind, window) in KINDS.into_iter().zip([None, Some(5), Some(1), Some(66), Some(7)]) {
         for (fault, kv) in [f32::NAN, f32::INFINITY].into_iter().flat_map(|fault| KVS.map(|kv| (fault, kv))) {
             let shape = Shape {
                 kind,

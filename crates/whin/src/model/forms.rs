@@ -13,6 +13,8 @@ pub enum Weights {
     Bf16,
     /// 8-bit integers with one scale a row.
     Int8,
+    /// 8-bit integers with one scale for each 32 inputs.
+    Int8Groups,
     /// 4-bit integers with one scale for each 32 inputs; the embedding and the head, which lose most by it, as 8-bit
     /// integers.
     Int4,
@@ -22,7 +24,8 @@ pub enum Weights {
 
 impl Weights {
     /// All, the largest first.
-    pub const ALL: [Self; 5] = [Self::F32, Self::Bf16, Self::Int8, Self::Int4, Self::Int4All];
+    pub const ALL: [Self; 6] =
+        [Self::F32, Self::Bf16, Self::Int8Groups, Self::Int8, Self::Int4, Self::Int4All];
 
     /// The name that options and reports use.
     pub fn name(self) -> &'static str {
@@ -30,6 +33,7 @@ impl Weights {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
             Self::Int8 => "int8",
+            Self::Int8Groups => "int8-groups",
             Self::Int4 => "int4",
             Self::Int4All => "int4-all",
         }
@@ -41,6 +45,7 @@ impl Weights {
             Self::F32 => WeightKind::F32,
             Self::Bf16 => WeightKind::Bf16,
             Self::Int8 => WeightKind::Int8,
+            Self::Int8Groups => WeightKind::Int8Groups,
             Self::Int4 | Self::Int4All => WeightKind::Int4,
         }
     }

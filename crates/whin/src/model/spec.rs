@@ -247,6 +247,7 @@ mod tests {
         assert_eq!(spec.weight_bytes(Weights::Bf16), 2 * (13_277_504 - vectors) + 4 * vectors);
         // All inputs are whole groups of 32, which take 18 bytes.
         assert_eq!(spec.weight_bytes(Weights::Int4All), (13_277_504 - vectors) / 32 * 18 + 4 * vectors);
+        assert_eq!(spec.weight_bytes(Weights::Int8Groups), (13_277_504 - vectors) / 32 * 34 + 4 * vectors);
         let embedding = 6144 * 320;
         let layers = 13_277_504 - vectors - embedding;
         let bytes = layers / 32 * 18 + embedding + 6144 * 4 + 4 * vectors;

@@ -132,7 +132,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 #[test]
 fn the_cache_changes_no_bit_of_any_result() {
     let model = Model::new();
-    for weights in ["f32", "bf16", "int8", "int4", "int4-all"] {
+    for weights in ["f32", "bf16", "int8", "int8-groups", "int4", "int4-all"] {
         let score = |args: &[&str]| {
             let text = "The capital of France is Paris. The capital of Japan is Tokyo.";
             let mut command = command(["score", "-m", model.path(), text, "--json", "--weights", weights]);

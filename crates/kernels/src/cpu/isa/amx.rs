@@ -21,7 +21,7 @@ use half::bf16;
 use super::avx512::Avx512;
 use super::{
     Ahead, BLOCK_ROWS, FloatPanels, Isa, PANEL, PANEL_AHEAD, PLANE_OFFSET, Panel, Products, Quantized,
-    QuantizedBlocks, Stored,
+    QuantizedBlocks, Signed, Stored,
 };
 
 /// Proof that AMX with 8-bit integers and bf16 exists beside AVX-512, and that the system lets this process use it.
@@ -44,6 +44,7 @@ impl Isa for Amx {
     const PANELS: [(usize, usize); 2] = Avx512::PANELS;
     const PLANES: bool = Avx512::PLANES;
     const INT4: [(usize, usize); 2] = Avx512::INT4;
+    const INT8_GROUPS: [(usize, usize); 2] = Avx512::INT8_GROUPS;
 
     fn detect() -> Option<Self> {
         static USABLE: OnceLock<bool> = OnceLock::new();
@@ -154,11 +155,20 @@ impl Isa for Amx {
 
     fn int4<const R: usize, const T: usize>(
         self,
-        x: [super::int4::Signed<'_>; R],
+        x: [Signed<'_>; R],
         w: [&[u8]; T],
         ahead: Ahead,
     ) -> [[[f32; PANEL]; T]; R] {
         self.0.int4(x, w, ahead)
+    }
+
+    fn int8_groups<const R: usize, const T: usize>(
+        self,
+        x: [Signed<'_>; R],
+        w: [&[u8]; T],
+        ahead: Ahead,
+    ) -> [[[f32; PANEL]; T]; R] {
+        self.0.int8_groups(x, w, ahead)
     }
 
     fn run<T>(self, loops: impl FnOnce() -> T) -> T {

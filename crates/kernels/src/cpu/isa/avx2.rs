@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use half::bf16;
 
-use super::int4::stamp_int4;
+use super::groups::stamp_groups;
 use super::{Isa, Lanes, Quantized, stamp};
 
 /// Proof that AVX2, FMA and F16C exist.
@@ -16,6 +16,7 @@ impl Isa for Avx2 {
     const FMA: bool = true;
     const PANELS: [(usize, usize); 2] = [(1, 1), (2, 1)];
     const INT4: [(usize, usize); 2] = [(1, 1), (2, 1)];
+    const INT8_GROUPS: [(usize, usize); 2] = [(1, 1), (2, 1)];
     const PLANES: bool = false;
 
     fn detect() -> Option<Self> {
@@ -26,7 +27,7 @@ impl Isa for Avx2 {
     }
 
     stamp!(Avx2, "avx2,fma", planes: false);
-    stamp_int4!(Avx2, "avx2,fma,f16c");
+    stamp_groups!(Avx2, "avx2,fma,f16c");
 }
 
 impl Lanes for Avx2 {

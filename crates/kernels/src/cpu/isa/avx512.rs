@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use half::bf16;
 
 use super::avx2::Avx2;
-use super::int4::stamp_int4;
+use super::groups::stamp_groups;
 use super::{Isa, Lanes, Panel, Quantized, stamp};
 
 /// Proof that AVX-512 F, BW, DQ, VL and VNNI exist.
@@ -17,6 +17,7 @@ impl Isa for Avx512 {
     const FMA: bool = true;
     const PANELS: [(usize, usize); 2] = [(1, 1), (4, 2)];
     const INT4: [(usize, usize); 2] = [(1, 1), (6, 1)];
+    const INT8_GROUPS: [(usize, usize); 2] = [(1, 1), (4, 2)];
     const PLANES: bool = true;
 
     fn detect() -> Option<Self> {
@@ -30,7 +31,7 @@ impl Isa for Avx512 {
     }
 
     stamp!(Avx512, "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni", planes: true);
-    stamp_int4!(Avx512, "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
+    stamp_groups!(Avx512, "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
 }
 
 impl Lanes for Avx512 {

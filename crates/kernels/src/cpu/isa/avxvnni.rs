@@ -5,8 +5,8 @@ use std::arch::x86_64::*;
 use half::bf16;
 
 use super::avx2::Avx2;
-use super::int4::{Nibbles, stamp_int4};
-use super::{Isa, Lanes, Quantized, floats_of, stamp};
+use super::groups::{Grouped, Int4, Int8Groups, stamp_groups};
+use super::{Isa, Lanes, Quantized, Signed, floats_of, int8_groups, stamp};
 
 /// Proof that AVX-VNNI and what [`Avx2`] proves exist.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,7 @@ impl Isa for AvxVnni {
     const FMA: bool = true;
     const PANELS: [(usize, usize); 2] = [(1, 1), (2, 1)];
     const INT4: [(usize, usize); 2] = [(1, 1), (2, 1)];
+    const INT8_GROUPS: [(usize, usize); 2] = [(1, 1), (2, 1)];
     const PLANES: bool = true;
 
     fn detect() -> Option<Self> {
@@ -24,7 +25,7 @@ impl Isa for AvxVnni {
     }
 
     stamp!(AvxVnni, "avx2,fma,avxvnni", planes: true);
-    stamp_int4!(AvxVnni, "avx2,fma,f16c,avxvnni");
+    stamp_groups!(AvxVnni, "avx2,fma,f16c,avxvnni");
 }
 
 impl Lanes for AvxVnni {
@@ -91,43 +92,34 @@ impl Lanes for AvxVnni {
     }
 }
 
-/// Lines and scales are AVX2's.
-impl Nibbles for AvxVnni {
-    type Line = <Avx2 as Nibbles>::Line;
-    type Inputs = <Avx2 as Nibbles>::Inputs;
+/// Weights and activations enter as AVX2's.
+impl Grouped<Int4> for AvxVnni {
+    type Base = Avx2;
+    const INPUTS: usize = <Avx2 as Grouped<Int4>>::INPUTS;
+    type Weights = <Avx2 as Grouped<Int4>>::Weights;
+    type Inputs = <Avx2 as Grouped<Int4>>::Inputs;
     type Sums = [[__m256i; 2]; 2]; // high and low, eight outputs each
-    type Totals = [__m256; 2];
 
     #[inline(always)]
-    unsafe fn no_totals() -> [__m256; 2] {
-        // SAFETY: the caller vouches for the instructions, AVX2's included.
-        unsafe { Avx2::no_totals() }
-    }
-
-    #[inline(always)]
-    unsafe fn no_group() -> [[__m256i; 2]; 2] {
+    unsafe fn no_sums() -> [[__m256i; 2]; 2] {
         // SAFETY: the caller vouches for the instructions.
-        unsafe { [[_mm256_setzero_si256(); 2]; 2] }
+        unsafe { <Self as Lanes>::no_sums() }
     }
 
     #[inline(always)]
-    unsafe fn line(from: *const u8) -> Self::Line {
+    unsafe fn weights(from: *const u8) -> Self::Weights {
         // SAFETY: the caller vouches for the same.
-        unsafe { Avx2::line(from) }
+        unsafe { <Avx2 as Grouped<Int4>>::weights(from) }
     }
 
     #[inline(always)]
-    unsafe fn eight_inputs(high: *const i8, low: *const i8) -> <Avx2 as Nibbles>::Inputs {
+    unsafe fn inputs(x: &Signed<'_>, k: usize) -> Self::Inputs {
         // SAFETY: the caller vouches for the same.
-        unsafe { Avx2::eight_inputs(high, low) }
+        unsafe { <Avx2 as Grouped<Int4>>::inputs(x, k) }
     }
 
     #[inline(always)]
-    unsafe fn add_line(
-        x: <Avx2 as Nibbles>::Inputs,
-        w: Self::Line,
-        mut sums: [[__m256i; 2]; 2],
-    ) -> [[__m256i; 2]; 2] {
+    unsafe fn add_products(x: Self::Inputs, w: Self::Weights, mut sums: Self::Sums) -> Self::Sums {
         // SAFETY: the caller vouches for the instructions.
         unsafe {
             for plane in 0..2 {
@@ -141,28 +133,64 @@ impl Nibbles for AvxVnni {
     }
 
     #[inline(always)]
-    unsafe fn add_group(
-        sums: [[__m256i; 2]; 2],
-        offset: i32,
-        scales: *const u16,
-        mut totals: [__m256; 2],
-    ) -> [__m256; 2] {
-        // SAFETY: the caller vouches for the instructions and sixteen readable scales.
+    unsafe fn put_together(sums: [[__m256i; 2]; 2]) -> [__m256i; 2] {
+        // SAFETY: the caller vouches for the instructions.
         unsafe {
-            let offset = _mm256_set1_epi32(offset);
+            let mut ints = [_mm256_setzero_si256(); 2];
             for half in 0..2 {
-                let low = _mm256_add_epi32(sums[1][half], offset);
-                let sum = _mm256_add_epi32(_mm256_slli_epi32::<8>(sums[0][half]), low);
-                let scales = _mm256_cvtph_ps(_mm_loadu_si128(scales.add(8 * half).cast()));
-                totals[half] = _mm256_add_ps(totals[half], _mm256_mul_ps(_mm256_cvtepi32_ps(sum), scales));
+                ints[half] = _mm256_add_epi32(_mm256_slli_epi32::<8>(sums[0][half]), sums[1][half]);
             }
+            ints
         }
-        totals
+    }
+}
+
+impl Grouped<Int8Groups> for AvxVnni {
+    type Base = Avx2;
+    const INPUTS: usize = int8_groups::LINE_INPUTS;
+    type Weights = [__m256i; 2]; // eight outputs each
+    type Inputs = [__m256i; 2]; // high and low
+    type Sums = [[__m256i; 2]; 2]; // high and low, eight outputs each
+
+    #[inline(always)]
+    unsafe fn no_sums() -> [[__m256i; 2]; 2] {
+        // SAFETY: the caller vouches for the instructions.
+        unsafe { <Self as Lanes>::no_sums() }
     }
 
     #[inline(always)]
-    unsafe fn store(totals: [__m256; 2], to: *mut f32) {
-        // SAFETY: the caller vouches for the same.
-        unsafe { <Avx2 as Nibbles>::store(totals, to) }
+    unsafe fn weights(from: *const u8) -> [__m256i; 2] {
+        // SAFETY: the caller vouches for the instructions and 64 readable bytes.
+        unsafe { <Self as Lanes>::weights(from.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn inputs(x: &Signed<'_>, k: usize) -> [__m256i; 2] {
+        // SAFETY: the caller vouches for the instructions and four readable bytes in each plane.
+        unsafe {
+            [
+                _mm256_set1_epi32(x.high.as_ptr().add(k).cast::<i32>().read_unaligned()),
+                _mm256_set1_epi32(x.low.as_ptr().add(k).cast::<i32>().read_unaligned()),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add_products(x: [__m256i; 2], w: [__m256i; 2], mut sums: Self::Sums) -> Self::Sums {
+        // SAFETY: the caller vouches for the instructions.
+        unsafe {
+            for plane in 0..2 {
+                for half in 0..2 {
+                    sums[plane][half] = _mm256_dpbusd_avx_epi32(sums[plane][half], w[half], x[plane]);
+                }
+            }
+        }
+        sums
+    }
+
+    #[inline(always)]
+    unsafe fn put_together(sums: [[__m256i; 2]; 2]) -> [__m256i; 2] {
+        // SAFETY: the caller vouches for the instructions.
+        unsafe { <Self as Grouped<Int4>>::put_together(sums) }
     }
 }

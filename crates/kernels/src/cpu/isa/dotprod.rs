@@ -5,9 +5,9 @@ use std::arch::asm;
 
 use half::bf16;
 
-use super::int4::{self, Nibbles, stamp_int4};
-use super::neon::Neon;
-use super::{Isa, Lanes, Quantized, floats_of, stamp};
+use super::groups::{Grouped, Int4, Int8Groups, stamp_groups};
+use super::neon::{self, Neon};
+use super::{Isa, Lanes, Quantized, Signed, floats_of, stamp};
 
 /// Proof that NEON and its dot product exist.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +18,7 @@ impl Isa for DotProd {
     const FMA: bool = true;
     const PANELS: [(usize, usize); 2] = [(1, 1), (2, 1)];
     const INT4: [(usize, usize); 2] = [(1, 1), (2, 1)];
+    const INT8_GROUPS: [(usize, usize); 2] = [(1, 1), (2, 1)];
     const PLANES: bool = true;
     const SIGNED_PLANES: bool = true;
 
@@ -26,7 +27,7 @@ impl Isa for DotProd {
     }
 
     stamp!(DotProd, "neon,dotprod", planes: true);
-    stamp_int4!(DotProd, "neon,dotprod");
+    stamp_groups!(DotProd, "neon,dotprod");
 }
 
 /// Adds to each of four sums the products of four bytes of `a` and `b`.
@@ -112,43 +113,34 @@ impl Lanes for DotProd {
     }
 }
 
-/// Lines are NEON's.
-impl Nibbles for DotProd {
-    type Line = <Neon as Nibbles>::Line;
-    type Inputs = <Neon as Nibbles>::Inputs;
+/// Weights and activations enter as NEON's.
+impl Grouped<Int4> for DotProd {
+    type Base = Neon;
+    const INPUTS: usize = <Neon as Grouped<Int4>>::INPUTS;
+    type Weights = <Neon as Grouped<Int4>>::Weights;
+    type Inputs = <Neon as Grouped<Int4>>::Inputs;
     type Sums = [[int32x4_t; 4]; 2]; // high and low, four outputs each
-    type Totals = [float32x4_t; 4];
 
     #[inline(always)]
-    unsafe fn no_totals() -> [float32x4_t; 4] {
+    unsafe fn no_sums() -> [[int32x4_t; 4]; 2] {
         // SAFETY: the caller vouches for the instructions.
-        unsafe { Neon::no_totals() }
+        unsafe { <Self as Lanes>::no_sums() }
     }
 
     #[inline(always)]
-    unsafe fn no_group() -> [[int32x4_t; 4]; 2] {
-        // SAFETY: the caller vouches for the instructions.
-        unsafe { [[vdupq_n_s32(0); 4]; 2] }
-    }
-
-    #[inline(always)]
-    unsafe fn line(from: *const u8) -> Self::Line {
+    unsafe fn weights(from: *const u8) -> Self::Weights {
         // SAFETY: the caller vouches for the same.
-        unsafe { Neon::line(from) }
+        unsafe { <Neon as Grouped<Int4>>::weights(from) }
     }
 
     #[inline(always)]
-    unsafe fn eight_inputs(high: *const i8, low: *const i8) -> <Neon as Nibbles>::Inputs {
+    unsafe fn inputs(x: &Signed<'_>, k: usize) -> Self::Inputs {
         // SAFETY: the caller vouches for the same.
-        unsafe { Neon::eight_inputs(high, low) }
+        unsafe { <Neon as Grouped<Int4>>::inputs(x, k) }
     }
 
     #[inline(always)]
-    unsafe fn add_line(
-        x: <Neon as Nibbles>::Inputs,
-        w: Self::Line,
-        mut sums: [[int32x4_t; 4]; 2],
-    ) -> [[int32x4_t; 4]; 2] {
+    unsafe fn add_products(x: Self::Inputs, w: Self::Weights, mut sums: Self::Sums) -> Self::Sums {
         for plane in 0..2 {
             for part in 0..4 {
                 // SAFETY: the caller vouches for the instructions.
@@ -162,25 +154,52 @@ impl Nibbles for DotProd {
     }
 
     #[inline(always)]
-    unsafe fn add_group(
-        sums: [[int32x4_t; 4]; 2],
-        offset: i32,
-        scales: *const u16,
-        mut totals: [float32x4_t; 4],
-    ) -> [float32x4_t; 4] {
+    unsafe fn put_together(sums: [[int32x4_t; 4]; 2]) -> [int32x4_t; 4] {
+        let mut ints = sums[0];
         for part in 0..4 {
-            // SAFETY: the caller vouches for the instructions and sixteen readable scales.
-            totals[part] = unsafe {
-                let low = vaddq_s32(sums[1][part], vdupq_n_s32(offset));
-                int4::neon_add_group(sums[0][part], low, scales.add(4 * part), totals[part])
-            };
+            // SAFETY: the caller vouches for the instructions.
+            ints[part] = unsafe { neon::joined(sums[0][part], sums[1][part]) };
         }
-        totals
+        ints
+    }
+}
+
+/// Weights enter as NEON's.
+impl Grouped<Int8Groups> for DotProd {
+    type Base = Neon;
+    const INPUTS: usize = <Neon as Grouped<Int8Groups>>::INPUTS;
+    const UNSIGNED: bool = false;
+    type Weights = <Neon as Grouped<Int8Groups>>::Weights;
+    type Inputs = [int8x16_t; 2]; // high and low, four times the same four
+    type Sums = [[int32x4_t; 4]; 2]; // high and low, four outputs each
+
+    #[inline(always)]
+    unsafe fn no_sums() -> [[int32x4_t; 4]; 2] {
+        // SAFETY: the caller vouches for the instructions.
+        unsafe { <Self as Lanes>::no_sums() }
     }
 
     #[inline(always)]
-    unsafe fn store(totals: [float32x4_t; 4], to: *mut f32) {
+    unsafe fn weights(from: *const u8) -> Self::Weights {
         // SAFETY: the caller vouches for the same.
-        unsafe { <Neon as Nibbles>::store(totals, to) }
+        unsafe { <Neon as Grouped<Int8Groups>>::weights(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn inputs(x: &Signed<'_>, k: usize) -> [int8x16_t; 2] {
+        // SAFETY: the caller vouches for the same.
+        unsafe { neon::four_inputs(x, k) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_products(x: [int8x16_t; 2], w: Self::Weights, sums: Self::Sums) -> Self::Sums {
+        // SAFETY: the caller vouches for the instructions.
+        unsafe { <Self as Lanes>::add_products(x, w, sums) }
+    }
+
+    #[inline(always)]
+    unsafe fn put_together(sums: [[int32x4_t; 4]; 2]) -> [int32x4_t; 4] {
+        // SAFETY: the caller vouches for the instructions.
+        unsafe { <Self as Grouped<Int4>>::put_together(sums) }
     }
 }

@@ -8,9 +8,9 @@ use std::arch::asm;
 
 use half::bf16;
 
-use super::int4::{self, Nibbles, stamp_int4};
-use super::neon::Neon;
-use super::{Isa, Lanes, Quantized, floats_of, stamp};
+use super::groups::{Grouped, Int4, Int8Groups, stamp_groups};
+use super::neon::{self, Neon};
+use super::{Isa, Lanes, Quantized, Signed, floats_of, int8_groups, stamp};
 
 /// Proof that NEON and its matrix products exist.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +21,7 @@ impl Isa for I8mm {
     const FMA: bool = true;
     const PANELS: [(usize, usize); 2] = [(1, 1), (2, 1)];
     const INT4: [(usize, usize); 2] = [(1, 1), (2, 1)];
+    const INT8_GROUPS: [(usize, usize); 2] = [(1, 1), (2, 1)];
     const PLANES: bool = true;
     const SIGNED_PLANES: bool = true;
 
@@ -29,7 +30,7 @@ impl Isa for I8mm {
     }
 
     stamp!(I8mm, "neon,i8mm", planes: true);
-    stamp_int4!(I8mm, "neon,i8mm");
+    stamp_groups!(I8mm, "neon,i8mm");
 }
 
 /// Adds to `sums` (2, 2) the products of the rows of `a` (2, 8) with those of `b` (2, 8).
@@ -60,6 +61,22 @@ unsafe fn pairs(first: int8x16_t, second: int8x16_t) -> [int8x16_t; 2] {
     unsafe {
         let (first, second) = (vreinterpretq_s32_s8(first), vreinterpretq_s32_s8(second));
         [vreinterpretq_s8_s32(vzip1q_s32(first, second)), vreinterpretq_s8_s32(vzip2q_s32(first, second))]
+    }
+}
+
+/// The same of sixteen outputs.
+///
+/// # Safety
+/// The processor must have NEON.
+#[inline(always)]
+unsafe fn eight_inputs(first: [int8x16_t; 4], second: [int8x16_t; 4]) -> [int8x16_t; 8] {
+    // SAFETY: the caller vouches for the instructions.
+    unsafe {
+        let mut weights = [vdupq_n_s8(0); 8];
+        for part in 0..4 {
+            [weights[2 * part], weights[2 * part + 1]] = pairs(first[part], second[part]);
+        }
+        weights
     }
 }
 
@@ -95,14 +112,7 @@ impl Lanes for I8mm {
     #[inline(always)]
     unsafe fn weights(from: *const i8) -> [int8x16_t; 8] {
         // SAFETY: the caller vouches for the instructions and 128 readable numbers.
-        unsafe {
-            let mut weights = [vdupq_n_s8(0); 8];
-            for part in 0..4 {
-                let from = from.add(16 * part);
-                [weights[2 * part], weights[2 * part + 1]] = pairs(vld1q_s8(from), vld1q_s8(from.add(64)));
-            }
-            weights
-        }
+        unsafe { eight_inputs(<Neon as Lanes>::weights(from), <Neon as Lanes>::weights(from.add(64))) }
     }
 
     /// Without the 128 that the planes have more.
@@ -136,73 +146,93 @@ impl Lanes for I8mm {
     }
 }
 
-impl Nibbles for I8mm {
-    type Line = [int8x16_t; 8]; // two outputs each
+impl Grouped<Int4> for I8mm {
+    type Base = Neon;
+    const INPUTS: usize = <Neon as Grouped<Int4>>::INPUTS;
+    type Weights = [int8x16_t; 8]; // two outputs each
     type Inputs = int8x16_t; // high and low of eight
     type Sums = [int32x4_t; 8]; // high and low of two outputs each
-    type Totals = [float32x4_t; 4];
 
     #[inline(always)]
-    unsafe fn no_totals() -> [float32x4_t; 4] {
+    unsafe fn no_sums() -> [int32x4_t; 8] {
         // SAFETY: the caller vouches for the instructions.
-        unsafe { Neon::no_totals() }
+        unsafe { <Self as Lanes>::no_sums() }
     }
 
     #[inline(always)]
-    unsafe fn no_group() -> [int32x4_t; 8] {
-        // SAFETY: the caller vouches for the instructions.
-        unsafe { [vdupq_n_s32(0); 8] }
-    }
-
-    #[inline(always)]
-    unsafe fn line(from: *const u8) -> [int8x16_t; 8] {
+    unsafe fn weights(from: *const u8) -> [int8x16_t; 8] {
         // SAFETY: the caller vouches for the instructions and 64 readable bytes.
         unsafe {
-            let halves = Neon::line(from);
-            let mut line = [vdupq_n_s8(0); 8];
+            let [first, second] = <Neon as Grouped<Int4>>::weights(from);
+            eight_inputs(first, second)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn inputs(x: &Signed<'_>, k: usize) -> int8x16_t {
+        // SAFETY: the caller vouches for the instructions and eight readable bytes in each plane.
+        unsafe { vcombine_s8(vld1_s8(x.high.as_ptr().add(k)), vld1_s8(x.low.as_ptr().add(k))) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_products(x: int8x16_t, w: [int8x16_t; 8], sums: [int32x4_t; 8]) -> [int32x4_t; 8] {
+        // SAFETY: the caller vouches for the instructions.
+        unsafe { <Self as Lanes>::add_products(x, w, sums) }
+    }
+
+    #[inline(always)]
+    unsafe fn put_together(sums: [int32x4_t; 8]) -> [int32x4_t; 4] {
+        // SAFETY: the caller vouches for the instructions.
+        unsafe {
+            let mut ints = [vdupq_n_s32(0); 4];
             for part in 0..4 {
-                [line[2 * part], line[2 * part + 1]] = pairs(halves[0][part], halves[1][part]);
-            }
-            line
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn eight_inputs(high: *const i8, low: *const i8) -> int8x16_t {
-        // SAFETY: the caller vouches for the instructions and eight readable bytes each.
-        unsafe { vcombine_s8(vld1_s8(high), vld1_s8(low)) }
-    }
-
-    #[inline(always)]
-    unsafe fn add_line(x: int8x16_t, w: [int8x16_t; 8], mut sums: [int32x4_t; 8]) -> [int32x4_t; 8] {
-        for part in 0..8 {
-            // SAFETY: the caller vouches for the instructions.
-            sums[part] = unsafe { smmla(sums[part], x, w[part]) };
-        }
-        sums
-    }
-
-    #[inline(always)]
-    unsafe fn add_group(
-        sums: [int32x4_t; 8],
-        offset: i32,
-        scales: *const u16,
-        mut totals: [float32x4_t; 4],
-    ) -> [float32x4_t; 4] {
-        for part in 0..4 {
-            // SAFETY: the caller vouches for the instructions and sixteen readable scales.
-            totals[part] = unsafe {
                 let (high, low) = high_and_low(sums[2 * part], sums[2 * part + 1]);
-                let low = vaddq_s32(low, vdupq_n_s32(offset));
-                int4::neon_add_group(high, low, scales.add(4 * part), totals[part])
-            };
+                ints[part] = neon::joined(high, low);
+            }
+            ints
         }
-        totals
+    }
+}
+
+/// All but the weights is the same as for 4 bits.
+impl Grouped<Int8Groups> for I8mm {
+    type Base = Neon;
+    const INPUTS: usize = 2 * int8_groups::LINE_INPUTS;
+    const UNSIGNED: bool = false;
+    type Weights = [int8x16_t; 8]; // two outputs each
+    type Inputs = int8x16_t; // high and low of eight
+    type Sums = [int32x4_t; 8]; // high and low of two outputs each
+
+    #[inline(always)]
+    unsafe fn no_sums() -> [int32x4_t; 8] {
+        // SAFETY: the caller vouches for the instructions.
+        unsafe { <Self as Lanes>::no_sums() }
     }
 
     #[inline(always)]
-    unsafe fn store(totals: [float32x4_t; 4], to: *mut f32) {
+    unsafe fn weights(from: *const u8) -> [int8x16_t; 8] {
+        // SAFETY: the caller vouches for the instructions and 128 readable bytes.
+        unsafe {
+            let first = <Neon as Grouped<Int8Groups>>::weights(from);
+            eight_inputs(first, <Neon as Grouped<Int8Groups>>::weights(from.add(int8_groups::LINE)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn inputs(x: &Signed<'_>, k: usize) -> int8x16_t {
         // SAFETY: the caller vouches for the same.
-        unsafe { <Neon as Nibbles>::store(totals, to) }
+        unsafe { <Self as Grouped<Int4>>::inputs(x, k) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_products(x: int8x16_t, w: [int8x16_t; 8], sums: [int32x4_t; 8]) -> [int32x4_t; 8] {
+        // SAFETY: the caller vouches for the instructions.
+        unsafe { <Self as Lanes>::add_products(x, w, sums) }
+    }
+
+    #[inline(always)]
+    unsafe fn put_together(sums: [int32x4_t; 8]) -> [int32x4_t; 4] {
+        // SAFETY: the caller vouches for the instructions.
+        unsafe { <Self as Grouped<Int4>>::put_together(sums) }
     }
 }

@@ -22,14 +22,17 @@ pub mod avxvnni;
 #[cfg(target_arch = "aarch64")]
 pub mod dotprod;
 pub mod float;
+pub mod groups;
 #[cfg(target_arch = "aarch64")]
 pub mod i8mm;
 pub mod int4;
+pub mod int8_groups;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;
 pub mod scalar;
 
 pub use float::{FloatPanels, SPAN, Stored, place};
+pub use groups::Signed;
 
 /// Rows of weights and of what they are multiplied with are padded with zeros to a multiple of this: whole vectors in
 /// every form, and whole cache lines in the smallest.
@@ -47,6 +50,8 @@ pub trait Isa: Copy + Send + Sync + 'static {
     const PANELS: [(usize, usize); 2];
     /// The same for 4-bit products.
     const INT4: [(usize, usize); 2];
+    /// The same for 8-bit products with a scale for each group of inputs.
+    const INT8_GROUPS: [(usize, usize); 2];
     /// Whether 8-bit products take activations as two planes of bytes rather than as 16-bit integers.
     const PLANES: bool;
     /// Whether 8-bit products multiply signed with signed, and so take the planes' offset out of the activations before.
@@ -113,10 +118,17 @@ pub trait Isa: Copy + Send + Sync + 'static {
         unreachable!("{} has no matrix unit", Self::NAME)
     }
 
-    /// The products of quantised rows with 4-bit panels, each a stream of blocks as [`int4`] says.
+    /// The products of quantised rows with 4-bit panels, each a stream of blocks as [`groups`] says.
     fn int4<const R: usize, const T: usize>(
         self,
-        x: [int4::Signed<'_>; R],
+        x: [Signed<'_>; R],
+        w: [&[u8]; T],
+        ahead: Ahead,
+    ) -> [[[f32; 16]; T]; R];
+    /// The same with 8-bit panels.
+    fn int8_groups<const R: usize, const T: usize>(
+        self,
+        x: [Signed<'_>; R],
         w: [&[u8]; T],
         ahead: Ahead,
     ) -> [[[f32; 16]; T]; R];

@@ -4,8 +4,8 @@ use std::arch::aarch64::*;
 
 use half::bf16;
 
-use super::int4::stamp_int4;
-use super::{Isa, Lanes, Quantized, stamp};
+use super::groups::stamp_groups;
+use super::{Isa, Lanes, Quantized, Signed, stamp};
 
 /// Proof that NEON exists.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +16,7 @@ impl Isa for Neon {
     const FMA: bool = true;
     const PANELS: [(usize, usize); 2] = [(1, 1), (1, 1)];
     const INT4: [(usize, usize); 2] = [(1, 1), (1, 1)];
+    const INT8_GROUPS: [(usize, usize); 2] = [(1, 1), (1, 1)];
     const PLANES: bool = false;
 
     fn detect() -> Option<Self> {
@@ -23,7 +24,33 @@ impl Isa for Neon {
     }
 
     stamp!(Neon, "neon", planes: false);
-    stamp_int4!(Neon, "neon");
+    stamp_groups!(Neon, "neon");
+}
+
+/// The high and the low plane of four activations from `k` on, each four times.
+///
+/// # Safety
+/// The processor must have NEON; the activations must exist.
+#[inline(always)]
+pub(super) unsafe fn four_inputs(x: &Signed<'_>, k: usize) -> [int8x16_t; 2] {
+    // SAFETY: the caller vouches for the instructions and four readable bytes in each plane.
+    unsafe {
+        let (high, low) = (x.high.as_ptr().add(k).cast::<i32>(), x.low.as_ptr().add(k).cast::<i32>());
+        [
+            vreinterpretq_s8_s32(vdupq_n_s32(high.read_unaligned())),
+            vreinterpretq_s8_s32(vdupq_n_s32(low.read_unaligned())),
+        ]
+    }
+}
+
+/// `256 · high + low`
+///
+/// # Safety
+/// The processor must have NEON.
+#[inline(always)]
+pub(super) unsafe fn joined(high: int32x4_t, low: int32x4_t) -> int32x4_t {
+    // SAFETY: the caller vouches for the instructions.
+    unsafe { vaddq_s32(vshlq_n_s32::<8>(high), low) }
 }
 
 impl Lanes for Neon {

@@ -4,8 +4,8 @@ use std::array;
 
 use half::bf16;
 
-use super::int4::{self, Signed};
-use super::{Ahead, FloatPanels, GROUP, Isa, Lanes, PANEL, Panel, Quantized, Stored};
+use super::groups::{self, Int4, Int8Groups};
+use super::{Ahead, FloatPanels, GROUP, Isa, Lanes, PANEL, Panel, Quantized, Signed, Stored};
 
 /// No special instructions.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +16,7 @@ impl Isa for Scalar {
     const FMA: bool = false;
     const PANELS: [(usize, usize); 2] = [(1, 1), (1, 1)];
     const INT4: [(usize, usize); 2] = [(1, 1), (1, 1)];
+    const INT8_GROUPS: [(usize, usize); 2] = [(1, 1), (1, 1)];
     const PLANES: bool = false;
 
     fn detect() -> Option<Self> {
@@ -44,7 +45,17 @@ impl Isa for Scalar {
         ahead: Ahead,
     ) -> [[[f32; 16]; T]; R] {
         // SAFETY: needs no special instructions.
-        unsafe { int4::products::<Self, R, T>(x, w, ahead) }
+        unsafe { groups::products::<Int4, Self, R, T>(x, w, ahead) }
+    }
+
+    fn int8_groups<const R: usize, const T: usize>(
+        self,
+        x: [Signed<'_>; R],
+        w: [&[u8]; T],
+        ahead: Ahead,
+    ) -> [[[f32; 16]; T]; R] {
+        // SAFETY: needs no special instructions.
+        unsafe { groups::products::<Int8Groups, Self, R, T>(x, w, ahead) }
     }
 
     fn run<T>(self, loops: impl FnOnce() -> T) -> T {
