@@ -63,8 +63,8 @@ impl Limits {
         let unknown = |what: &str, error: whin::Error| {
             tracing::warn!("{what} could not be measured: {error}");
         };
-        let flops =
-            args.engine.device.parse().and_then(|device| whin::peak_flops(device, engine.weights(), threads));
+        let kind = engine.weights().of_layers(engine.checkpoint().spec());
+        let flops = args.engine.device.parse().and_then(|device| whin::peak_flops(device, kind, threads));
         Self {
             bytes_per_sec: memory::bandwidth(threads).map_err(|error| unknown("the bandwidth", error)).ok(),
             flops_per_sec: flops.map_err(|error| unknown("the speed of products", error)).ok().flatten(),

@@ -46,7 +46,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if context > most || context < most.min(2) {
         return Err(invalid(format!("context {context}: the model can do {} to {most}", most.min(2))).into());
     }
-    let needs = Weights::ALL.map(|weights| {
+    let spec = checkpoint.spec();
+    // Where no matrix is stored in blocks, auto is one of the others.
+    let forms = Weights::ALL.iter().filter(|weights| **weights == weights.settled(spec));
+    let needs = forms.map(|&weights| {
         let options = Options {
             weights,
             kv: args.kv.kind(),
@@ -54,8 +57,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             prefill_chunk: args.prefill_chunk,
             ..Options::default()
         };
-        (weights, Needs::new(checkpoint.spec(), &options))
+        (weights, Needs::new(spec, &options))
     });
+    let needs = needs.collect();
     let kv = args.kv.kind().name();
     let report = Report { checkpoint, stored, context, kv, needs, available: available() };
     if args.json {
@@ -75,7 +79,7 @@ struct Report {
     context: usize,
     kv: &'static str,
     /// In each form of weights, the largest first.
-    needs: [(Weights, Needs); Weights::ALL.len()],
+    needs: Vec<(Weights, Needs)>,
     /// Bytes of memory.
     available: Option<u64>,
 }

@@ -83,7 +83,7 @@ pub struct EngineArgs {
     pub device: String,
 
     /// The form in which matrices are kept
-    #[arg(long, value_enum, default_value_t = Weights::Int8)]
+    #[arg(long, value_enum, default_value_t = Weights::Auto)]
     pub weights: Weights,
 
     #[command(flatten)]
@@ -108,6 +108,8 @@ pub struct EngineArgs {
 /// Names of [`whin::Weights`].
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Weights {
+    /// As a GGUF file stores them, where whin has the form (Q8_0, Q4_0), the nearest form for other types; int8 for all else
+    Auto,
     /// 32-bit floats: exact for every checkpoint
     F32,
     /// 16-bit floats: exact for checkpoints in bf16
@@ -156,6 +158,7 @@ impl Weights {
     /// The form of that name.
     pub fn form(self) -> whin::Weights {
         match self {
+            Self::Auto => whin::Weights::Auto,
             Self::F32 => whin::Weights::F32,
             Self::Bf16 => whin::Weights::Bf16,
             Self::Int8 => whin::Weights::Int8,

@@ -17,7 +17,7 @@ pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// The form of the matrices to pack
-    #[arg(long, value_enum, default_value_t = Weights::Int8)]
+    #[arg(long, value_enum, default_value_t = Weights::Auto)]
     weights: Weights,
     /// Write into this folder, to be named with --cache-dir when the checkpoint is run [default: .whin-cache in the
     /// checkpoint's folder, else the user's cache folder]

@@ -82,7 +82,7 @@ impl Dtype {
     }
 
     /// Whether each number stands for itself.
-    fn is_single(self) -> bool {
+    pub fn is_single(self) -> bool {
         self.block().0 == 1
     }
 }

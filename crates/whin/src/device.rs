@@ -7,7 +7,7 @@ use whin_kernels::WeightKind;
 use whin_kernels::cpu::{Cpu, Isa, isa};
 
 use crate::memory;
-use crate::{Error, ErrorKind, Result, Weights};
+use crate::{Error, ErrorKind, Result};
 
 /// A place to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -158,11 +158,11 @@ pub(crate) fn with_instruction_set<W: WithIsa>(name: &str, with: W) -> W::Out {
 }
 
 /// Floating-point operations a second, two a multiplication, that `threads` threads do in products with matrices kept
-/// as `weights` says, where memory plays no part: measured now, in a tenth of a second. None for the reference.
+/// as `kind`, where memory plays no part: measured now, in a tenth of a second. None for the reference.
 ///
 /// # Errors
 /// [`OutOfMemory`](ErrorKind::OutOfMemory) or [`DeviceFailed`](ErrorKind::DeviceFailed).
-pub fn peak_flops(device: Device, weights: Weights, threads: usize) -> Result<Option<f64>> {
+pub fn peak_flops(device: Device, kind: WeightKind, threads: usize) -> Result<Option<f64>> {
     struct Peak(WeightKind, usize);
 
     impl WithIsa for Peak {
@@ -178,7 +178,7 @@ pub fn peak_flops(device: Device, weights: Weights, threads: usize) -> Result<Op
         Device::Cpu(Some(name)) => name,
         Device::Reference => return Ok(None),
     };
-    with_instruction_set(name, Peak(weights.layers(), threads)).map(Some)
+    with_instruction_set(name, Peak(kind, threads)).map(Some)
 }
 
 #[cfg(test)]

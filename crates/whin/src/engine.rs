@@ -50,7 +50,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             device: Device::Auto,
-            weights: Weights::Int8,
+            weights: Weights::Auto,
             kv: KvKind::Bf16,
             threads: None,
             context: None,
@@ -106,7 +106,7 @@ impl Engine {
             device,
             window,
             load_seconds: started.elapsed().as_secs_f64(),
-            weights: options.weights,
+            weights: options.weights.settled(checkpoint.spec()),
             kv: options.kv,
             origin: Arc::new(origin),
             worker: Arc::new(worker),

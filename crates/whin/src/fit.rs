@@ -95,7 +95,7 @@ impl Window {
         };
         match available {
             Some(available) if needs.total(least) > available => {
-                Err(too_large(&needs, (least, fitting), options, available))
+                Err(too_large(spec, &needs, (least, fitting), options, available))
             }
             _ => Ok(Self { positions, is_asked: options.context.is_some() }),
         }
@@ -120,7 +120,13 @@ pub(crate) fn step_rows(spec: &Spec, options: &Options) -> usize {
     options.prefill_chunk.min(window.saturating_add(MAX_SEQUENCES))
 }
 
-fn too_large(needs: &Needs, (least, fitting): (usize, usize), options: &Options, available: u64) -> Error {
+fn too_large(
+    spec: &Spec,
+    needs: &Needs,
+    (least, fitting): (usize, usize),
+    options: &Options,
+    available: u64,
+) -> Error {
     let mut remedies = vec!["--weights with fewer bits", "a smaller model"];
     if options.context.is_some_and(|context| fitting >= 2 && fitting < context) {
         remedies.insert(0, "a smaller --context");
@@ -132,7 +138,7 @@ fn too_large(needs: &Needs, (least, fitting): (usize, usize), options: &Options,
              step; {} of memory are free: choose {}, or free memory",
             memory::size(needs.total(least)),
             memory::size(needs.weights),
-            options.weights.name(),
+            options.weights.settled(spec).name(),
             memory::size(needs.cache(least)),
             options.kv.name(),
             memory::size(needs.scratch),

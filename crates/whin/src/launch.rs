@@ -100,7 +100,7 @@ impl Found {
         Cell::new(
             self.sources.clone(),
             checkpoint.spec(),
-            (options.weights, backend.layout()),
+            (options.weights.settled(checkpoint.spec()), backend.layout()),
             (&options.cache, options.verify),
             threads(options),
         )
@@ -172,7 +172,7 @@ impl WithBackend for Launch<'_, '_> {
         let Self { found, checkpoint, options, window, progress } = self;
         let (device, spec) = (backend.name(), checkpoint.spec());
         let cell = found.cell(&backend, checkpoint, options);
-        let (loads, form) = (found.loads.as_slice(), options.weights);
+        let (loads, form) = (found.loads.as_slice(), options.weights.settled(spec));
         let (model, origin) = match cell {
             Some(cell) => Model::load_through(cell, &mut backend, spec, (loads, form), progress)?,
             None => (Model::load(&mut backend, spec, loads, form, progress)?, Origin::default()),
@@ -220,7 +220,8 @@ impl WithBackend for Prepare<'_, '_> {
                 continue;
             }
             if keeper.is_writing() {
-                pack(&mut backend, (&found.loads, options.weights), &mut keeper, progress)?;
+                let loads = (found.loads.as_slice(), options.weights.settled(checkpoint.spec()));
+                pack(&mut backend, checkpoint.spec(), loads, &mut keeper, progress)?;
             }
             return Ok(Prepared { folder: keeper.finish_now()?, is_new: true });
         }

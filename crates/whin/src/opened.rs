@@ -56,7 +56,10 @@ impl Checkpoint {
         let source = Source::open_with(path, progress)?;
         let mut seen = Seen::default();
         SMALL.into_iter().chain([INDEX]).for_each(|name| seen.look(&source, name));
-        let spec = read_config(&source, &mut seen)?;
+        let mut spec = read_config(&source, &mut seen)?;
+        if matches!(source, Source::Gguf(_)) {
+            spec.native = Plan::new(&spec).native(&Tensors::open(&source)?);
+        }
         refuse_beside(&source)?;
         let end_tokens = end_tokens(&source, &spec)?.into();
         let (tokenizer, chat, grammars) = (OnceLock::new(), OnceLock::new(), OnceLock::new());

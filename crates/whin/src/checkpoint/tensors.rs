@@ -133,6 +133,11 @@ impl Tensors {
         self.tensors.contains_key(name)
     }
 
+    /// How a tensor of this name is stored; none where it is not there, or in a form that is not read.
+    pub fn dtype(&self, name: &str) -> Option<Dtype> {
+        dtype_of(self.tensors.get(name)?.entry.dtype)
+    }
+
     /// The names of all tensors, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
         self.tensors.keys().map(String::as_str)

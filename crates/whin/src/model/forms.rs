@@ -1,12 +1,16 @@
 //! In which form each matrix of a model is kept.
 
-use whin_kernels::WeightKind;
+use whin_kernels::{Dtype, WeightKind};
 
-use super::inventory::Destination;
+use super::inventory::{self, Destination, Shape};
+use super::spec::Spec;
 
 /// The forms of a model's matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Weights {
+    /// What comes closest to the file's own form: each matrix of a GGUF file as [`Spec::native`] says, everything else as
+    /// [`Self::Int8`].
+    Auto,
     /// 32-bit floats: exact for every checkpoint.
     F32,
     /// 16-bit floats: exact for checkpoints in bf16.
@@ -23,13 +27,14 @@ pub enum Weights {
 }
 
 impl Weights {
-    /// All, the largest first.
-    pub const ALL: [Self; 6] =
-        [Self::F32, Self::Bf16, Self::Int8Groups, Self::Int8, Self::Int4, Self::Int4All];
+    /// All, the largest first, that of the file before them.
+    pub const ALL: [Self; 7] =
+        [Self::Auto, Self::F32, Self::Bf16, Self::Int8Groups, Self::Int8, Self::Int4, Self::Int4All];
 
     /// The name that options and reports use.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Auto => "auto",
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
             Self::Int8 => "int8",
@@ -39,27 +44,39 @@ impl Weights {
         }
     }
 
-    /// The form of the matrices of all layers.
-    pub fn layers(self) -> WeightKind {
+    /// [`Self::Auto`] by the form that it has for `spec`, where that is one for all matrices.
+    pub fn settled(self, spec: &Spec) -> Self {
+        if self == Self::Auto && spec.native.is_empty() { Self::Int8 } else { self }
+    }
+
+    /// The form of the first matrix of the layers of `spec`, which most others share.
+    pub fn of_layers(self, spec: &Spec) -> WeightKind {
+        let is_matrix = |(to, shape): &(Destination, Shape)| {
+            shape.inputs.is_some() && !matches!(to, Destination::Embedding)
+        };
+        let first = inventory::weights(spec).into_iter().find(is_matrix);
+        self.of(spec, first.map_or(Destination::Head, |(to, _)| to))
+    }
+
+    /// The form of one matrix of `spec`.
+    pub fn of(self, spec: &Spec, matrix: Destination) -> WeightKind {
         match self {
+            Self::Auto => spec.native.get(&matrix).copied().unwrap_or(WeightKind::Int8),
             Self::F32 => WeightKind::F32,
             Self::Bf16 => WeightKind::Bf16,
             Self::Int8 => WeightKind::Int8,
             Self::Int8Groups => WeightKind::Int8Groups,
+            Self::Int4 if matches!(matrix, Destination::Embedding | Destination::Head) => WeightKind::Int8,
             Self::Int4 | Self::Int4All => WeightKind::Int4,
         }
     }
+}
 
-    /// The form of the embedding and the head.
-    pub fn ends(self) -> WeightKind {
-        if self == Self::Int4 { WeightKind::Int8 } else { self.layers() }
-    }
-
-    /// The form of one matrix.
-    pub fn of(self, matrix: Destination) -> WeightKind {
-        match matrix {
-            Destination::Embedding | Destination::Head => self.ends(),
-            _ => self.layers(),
-        }
+/// The form that comes closest to what parts of a matrix are stored as: their own where there is such.
+pub(super) fn nearest(stored: &[Dtype]) -> WeightKind {
+    match stored {
+        [Dtype::Q4_0, rest @ ..] if rest.iter().all(|dtype| *dtype == Dtype::Q4_0) => WeightKind::Int4,
+        // Q8_0 itself, and what is finer for all others than one scale for a whole row.
+        _ => WeightKind::Int8Groups,
     }
 }

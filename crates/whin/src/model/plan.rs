@@ -1,9 +1,13 @@
 //! From the tensors of a checkpoint to the weights of a model: each is found once, with the shape that the config
 //! implies, and none is left over.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use whin_kernels::{Dtype, WeightKind};
+
 use super::families;
+use super::forms;
 use super::inventory::{self, Destination, Shape};
 use super::names::Names;
 use super::spec::Spec;
@@ -38,6 +42,28 @@ impl<'a> Plan<'a> {
         Self { weights: inventory::weights(spec), spec, names: families::names(spec.family) }
     }
 
+    /// For each matrix the form that comes closest to the one in which `tensors` hold it; empty where none is in blocks.
+    pub fn native(&self, tensors: &Tensors) -> HashMap<Destination, WeightKind> {
+        let (names, prefix) = self.names_in(tensors);
+        let mut is_in_blocks = false;
+        let mut native = HashMap::new();
+        for (to, shape) in self.weights.iter().filter(|(_, shape)| shape.inputs.is_some()) {
+            let parts = self::tensors(names, prefix, *to, shape);
+            let stored: Vec<Dtype> = parts.iter().filter_map(|(name, _)| tensors.dtype(name)).collect();
+            is_in_blocks |= stored.iter().any(|dtype| !dtype.is_single());
+            native.insert(*to, forms::nearest(&stored));
+        }
+        if is_in_blocks { native } else { HashMap::new() }
+    }
+
+    /// How `tensors` are named, and what stands before all names but the head's.
+    fn names_in(&self, tensors: &Tensors) -> (&'static Names, &'static str) {
+        let names = tensors.architecture().map_or(self.names, families::names_in_gguf);
+        let embedding = format!("{}.weight", names.embedding);
+        let is_there = |prefix: &&&str| tensors.contains(&format!("{prefix}{embedding}"));
+        (names, names.prefixes.iter().find(is_there).unwrap_or(&names.prefixes[0]))
+    }
+
     /// Finds every tensor of the plan, each once and with its shape, and checks that none is left over.
     ///
     /// # Errors
@@ -46,11 +72,8 @@ impl<'a> Plan<'a> {
     /// that is not read.
     pub fn claim(&self, mut tensors: Tensors) -> Result<Vec<Load>> {
         let storage = self.spec.storage;
-        let names = tensors.architecture().map_or(self.names, families::names_in_gguf);
+        let (names, prefix) = self.names_in(&tensors);
         tensors.stored_as(storage)?;
-        let [embedding] = &names.tensors(Destination::Embedding)[..] else { unreachable!("one tensor") };
-        let is_there = |prefix: &&&str| tensors.contains(&format!("{prefix}{embedding}"));
-        let prefix = names.prefixes.iter().find(is_there).unwrap_or(&names.prefixes[0]);
         let heads = names.tensors(Destination::Head);
         let head = heads.iter().find(|head| tensors.contains(head));
         let mut loads = Vec::with_capacity(self.weights.len());

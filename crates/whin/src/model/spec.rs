@@ -1,6 +1,8 @@
 //! What every model family is reduced to. Knows no key of `config.json` and no tensor name.
 
-use whin_kernels::{Activation, CacheShape, KvKind, Span};
+use std::collections::HashMap;
+
+use whin_kernels::{Activation, CacheShape, KvKind, Span, WeightKind};
 
 use super::forms::Weights;
 use super::inventory::{self, Destination, Shape};
@@ -44,6 +46,9 @@ pub struct Spec {
     pub bos: Option<u32>,
     /// How the files hold the matrices, as far as `config.json` says it. Changes nothing about what is computed.
     pub storage: Storage,
+    /// For each matrix of a file that stores some in blocks, the form that comes closest to its own; else empty. Changes
+    /// what is computed only where [`Weights::Auto`] asks for it.
+    pub native: HashMap<Destination, WeightKind>,
 }
 
 /// One layer: `x += norm(mixer(norm(x)))`, then `x += norm(feed_forward(norm(x)))`, of which norms either may be missing.
@@ -145,7 +150,7 @@ impl Spec {
     /// Bytes of all weights when matrices are kept as `weights` says and vectors as f32; a tied head counts once.
     pub fn weight_bytes(&self, weights: Weights) -> u64 {
         let bytes = |(to, shape): &(Destination, Shape)| match shape.inputs {
-            Some(inputs) => weights.of(*to).bytes(shape.outputs(), inputs) as u64,
+            Some(inputs) => weights.of(self, *to).bytes(shape.outputs(), inputs) as u64,
             None => 4 * shape.count(),
         };
         inventory::weights(self).iter().map(bytes).sum()
@@ -154,13 +159,14 @@ impl Spec {
     /// Bytes of weights that one step with an answer reads when matrices are kept as `weights` says: all but an embedding
     /// that is not the head, of which a step reads single rows.
     pub fn step_bytes(&self, weights: Weights) -> u64 {
-        // An embedding has the shape of the head.
-        self.weight_bytes(weights) - if self.tied { 0 } else { self.head_bytes(weights) }
+        let embedding = weights.of(self, Destination::Embedding).bytes(self.vocab, self.width) as u64;
+        self.weight_bytes(weights) - if self.tied { 0 } else { embedding }
     }
 
     /// Bytes of the head, which a step without an answer leaves alone.
     pub fn head_bytes(&self, weights: Weights) -> u64 {
-        weights.ends().bytes(self.vocab, self.width) as u64
+        let head = if self.tied { Destination::Embedding } else { Destination::Head };
+        weights.of(self, head).bytes(self.vocab, self.width) as u64
     }
 
     /// Bytes of the rows that steps of up to `rows` rows and `wanted` rows of logits work on: those of the forward pass,

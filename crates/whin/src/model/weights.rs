@@ -138,7 +138,7 @@ impl<B: Backend> Model<B> {
         progress: &mut Progress<'_>,
     ) -> Result<Self> {
         let mut loaded = Loaded::<B> { matrices: HashMap::new(), vectors: HashMap::new() };
-        each(backend, (loads, form), progress, &mut |backend, to, weight| {
+        each(backend, spec, (loads, form), progress, &mut |backend, to, weight| {
             match &weight {
                 Made::Matrix(matrix, ..) => drop(loaded.matrices.insert(to, matrix.clone())),
                 Made::Vector(numbers) => drop(loaded.vectors.insert(to, backend.vector(numbers)?)),
@@ -158,7 +158,7 @@ impl<B: Backend> Model<B> {
             let (name, outputs) = (to.to_string(), shape.outputs());
             let found = match shape.inputs {
                 Some(inputs) => {
-                    let kind = form.of(to);
+                    let kind = form.of(spec, to);
                     let section = packed.section(&name, kind, &[outputs, inputs]);
                     let matrix = section.and_then(|section| backend.adopt(kind, outputs, inputs, section));
                     matrix.map(|matrix| loaded.matrices.insert(to, Arc::new(matrix))).is_some()
@@ -194,11 +194,12 @@ pub(crate) struct Origin {
 /// As [`Model::load`].
 pub(crate) fn pack<B: Backend>(
     backend: &mut B,
+    spec: &Spec,
     (loads, form): (&[Load], Weights),
     keeper: &mut Keeper,
     progress: &mut Progress<'_>,
 ) -> Result<()> {
-    each(backend, (loads, form), progress, &mut |_, to, weight| {
+    each(backend, spec, (loads, form), progress, &mut |_, to, weight| {
         let goes_on = keep::<B>(keeper, to, &weight);
         Ok(if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })
@@ -217,6 +218,7 @@ type Take<'a, B> = dyn FnMut(&mut B, Destination, Made<B>) -> Result<ControlFlow
 /// until that has enough.
 fn each<B: Backend>(
     backend: &mut B,
+    spec: &Spec,
     (loads, form): (&[Load], Weights),
     progress: &mut Progress<'_>,
     take: &mut Take<'_, B>,
@@ -226,7 +228,7 @@ fn each<B: Backend>(
     let mut done = 0;
     for load in loads {
         let weight = if load.is_matrix {
-            let kind = form.of(load.to);
+            let kind = form.of(spec, load.to);
             let (matrix, shape) = matrix(backend, &load.parts, kind)?;
             Made::Matrix(Arc::new(matrix), kind, shape)
         } else {

@@ -1,5 +1,7 @@
 //! What families have in common: sizes, attention with a gated feed-forward part in every layer, and types of layers.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 use whin_kernels::Activation;
 
@@ -167,6 +169,7 @@ impl Dense {
             eos: self.tokens(config, "eos_token_id", self.defaults.eos),
             bos: self.tokens(config, "bos_token_id", self.defaults.bos).first().copied(),
             storage: self.storage,
+            native: HashMap::new(),
         }
     }
 
