@@ -153,8 +153,8 @@ impl<I: Isa> Call<'_, I> {
             let (query, head) = (index * self.group + member, kv_head * self.group + member);
             let Softmax { max, total: sum } = total.softmax[query];
             let sink = sinks.map_or(0.0, |sinks| (sinks[head] - max).exp());
-            // A sink that outweighs everything leaves nothing of the rest.
-            let whole = if sink.is_infinite() { f32::INFINITY } else { sum + sink };
+            // A sink that outweighs everything, and becomes infinite, leaves nothing of the rest.
+            let whole = sum + sink;
             let sums = &total.sums[query * self.layer.stride..][..head_dim];
             for (out, sum) in out.iter_mut().zip(sums) {
                 *out = sum / whole;
