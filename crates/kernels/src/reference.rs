@@ -400,6 +400,7 @@ fn multiply(weight: &Weight, x: &[f32]) -> Vec<f32> {
 /// The row as it is where there is no norm.
 fn normalize(x: &[f32], norm: Option<&Norm<'_, Reference>>) -> Vec<f32> {
     let Some(norm) = norm else { return x.to_vec() };
+    assert_eq!(x.len(), norm.weight.len(), "width of the norm");
     let count = x.len() as f64;
     let mean = if norm.centred { x.iter().map(|x| f64::from(*x)).sum::<f64>() / count } else { 0.0 };
     let centred = || x.iter().map(|x| f64::from(*x) - mean);
@@ -423,6 +424,7 @@ fn capped(x: f32, cap: Option<f32>) -> f32 {
 }
 
 fn add_bias(out: &mut [f32], bias: Option<&Vec<f32>>) {
+    assert!(bias.is_none_or(|bias| bias.len() == out.len()), "length of the bias");
     for (out, bias) in out.iter_mut().zip(bias.into_iter().flatten()) {
         *out += bias;
     }

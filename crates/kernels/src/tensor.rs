@@ -118,13 +118,13 @@ impl<'a> Tensor<'a> {
     /// The same matrix, each number of which is multiplied in f32 by the one of `scales` that its block of
     /// `block` = (rows, cols) numbers has. The last blocks may be partial. None where `scales` is not of
     /// (rows / block rows, cols / block cols), both rounded up, is of a type that needs a scale itself, or has one, and
-    /// where the rows are [in another order](Self::in_order) already.
+    /// where the rows of either are [in another order](Self::in_order) already.
     pub fn scaled(self, scales: &Self, block: (usize, usize)) -> Option<Self> {
         let is_plain = scales.dtype.is_single() && !scales.dtype.needs_scale() && scales.scales.is_none();
         if block.0 == 0 || block.1 == 0 || !is_plain {
             return None;
         }
-        if self.order.is_some() {
+        if self.order.is_some() || scales.order.is_some() {
             return None;
         }
         let shape = (self.rows.div_ceil(block.0), self.cols.div_ceil(block.1));
@@ -422,6 +422,8 @@ mod tests {
         assert_eq!((turned.rows(), turned.to_vec()), (2, vec![500.0, 600.0, 1.0, 2.0]));
         assert!(turned.in_order(&[0]).is_none() && scaled.in_order(&[3]).is_none());
         assert!(turned.scaled(&view(Dtype::F32, 2, 1, &scales[..8]), (1, 2)).is_none());
+        let grid = view(Dtype::F32, 3, 1, &scales).in_order(&[2, 1, 0]).unwrap();
+        assert!(stored.scaled(&grid, (1, 2)).is_none());
         let bytes: Vec<u8> = [1.5, 2.5].iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect();
         let mut row = [bf16::ZERO];
         view(Dtype::Bf16, 2, 1, &bytes).in_order(&[1, 0]).unwrap().bf16_row(0, &mut row).unwrap();

@@ -41,11 +41,8 @@ pub fn attend<I: Isa>(
     y: &mut Rows,
 ) {
     let layer = state.layer(args.layer);
-    assert!(layer.kv_heads == args.kv_heads && layer.head_dim == args.head_dim, "heads of the cache");
-    assert!(args.heads.is_multiple_of(args.kv_heads), "query heads of each key-value head");
     let width = args.heads * args.head_dim;
-    let gates = if args.gated { width } else { 0 };
-    assert!(q.width() == width + gates && y.width() == width, "width of the queries and of the result");
+    assert_shapes(args, layer, q, y);
     let call = Call { isa, args, step, q, state, layer, group: args.heads / args.kv_heads };
     let runs = runs(step, QUERIES_A_TASK.div_ceil(call.group));
     let parts = Parts::new(y.values_mut());
@@ -91,6 +88,15 @@ pub fn attend<I: Isa>(
             finish(task, &total);
         });
     }
+}
+
+fn assert_shapes<I: Isa>(args: &Attend<'_, Cpu<I>>, layer: &Layer, q: &Rows, y: &Rows) {
+    assert!(layer.kv_heads == args.kv_heads && layer.head_dim == args.head_dim, "heads of the cache");
+    assert!(args.heads.is_multiple_of(args.kv_heads), "query heads of each key-value head");
+    let width = args.heads * args.head_dim;
+    let gates = if args.gated { width } else { 0 };
+    assert!(q.width() == width + gates && y.width() == width, "width of the queries and of the result");
+    assert!(args.sinks.is_none_or(|sinks| sinks.len() == args.heads), "a sink for each head");
 }
 
 /// Cuts the rows where the sequence changes, and into pieces of at most `most` rows.
@@ -147,8 +153,8 @@ impl<I: Isa> Call<'_, I> {
             let (query, head) = (index * self.group + member, kv_head * self.group + member);
             let Softmax { max, total: sum } = total.softmax[query];
             let sink = sinks.map_or(0.0, |sinks| (sinks[head] - max).exp());
-            // A sink that outweighs everything leaves nothing of the rest.
-            let whole = if sink.is_infinite() { f32::INFINITY } else { sum + sink };
+            // A sink that outweighs everything, and becomes infinite, leaves nothing of the rest.
+            let whole = sum + sink;
             let sums = &total.sums[query * self.layer.stride..][..head_dim];
             for (out, sum) in out.iter_mut().zip(sums) {
                 *out = sum / whole;
@@ -191,7 +197,7 @@ impl Partial {
         let stride = self.sums.len() / self.softmax.len();
         let sums = self.sums.chunks_exact_mut(stride).zip(later.sums.chunks_exact(stride));
         for ((own, later), (sums, more)) in self.softmax.iter_mut().zip(&later.softmax).zip(sums) {
-            // The total of what was seen is at least one, or NaN.
+            // The total of what was seen is at least one, or NaN, or every score was −∞.
             if later.total != 0.0 {
                 isa.run(|| merge::<I>((own, sums), (later, more)));
             }
@@ -418,11 +424,13 @@ fn soften<I: Isa>(
         }
     }
     let max = halved(lanes, |a, b| if b > a { b } else { a });
-    let shrink = exp::<I>(softmax.max - max);
+    // Where no score so far is above −∞, none has a weight, rather than NaN.
+    let base = if max == f32::NEG_INFINITY { 0.0 } else { max };
+    let shrink = exp::<I>(softmax.max - base);
     let mut totals = [0.0; 16];
     for chunk in scores.as_chunks_mut::<16>().0 {
         for (score, total) in chunk.iter_mut().zip(&mut totals) {
-            *score = exp::<I>(*score - max);
+            *score = exp::<I>(*score - base);
             *total += *score;
         }
     }

@@ -93,6 +93,7 @@ impl<I: Isa> Cpu<I> {
         let gates = if args.gated { queries } else { 0 };
         assert_eq!(args.weight.outputs, queries + 2 * kv_width + gates, "outputs of the projection");
         assert_eq!(q.width(), queries + gates, "width of the queries");
+        assert_bias(args.bias, args.weight);
         self.normalize(args.weight, args.norm.as_ref(), x, (step.rows(), &|row| row))?;
         self.output.reshape(step.rows(), args.weight.outputs)?;
         let sink = Sink::Store(args.bias.map(Vec::as_slice));
@@ -127,6 +128,7 @@ impl<I: Isa> Cpu<I> {
     }
 
     fn try_gated(&mut self, args: &Gated<'_, Self>, step: &Step, x: &Rows, h: &mut Rows) -> Result<()> {
+        assert_bias(args.bias, args.weight);
         assert_eq!(args.weight.outputs, 2 * h.width(), "outputs of gate and up");
         self.normalize(args.weight, args.norm.as_ref(), x, (step.rows(), &|row| row))?;
         if h.width().is_multiple_of(PANEL) && args.bias.is_none() {
@@ -155,6 +157,7 @@ impl<I: Isa> Cpu<I> {
         h: &Rows,
         x: &mut Rows,
     ) -> Result<()> {
+        assert_bias(args.bias, args.weight);
         let shape = (step.rows(), args.weight.inputs);
         self.input.prepare(self.isa, &mut self.threads, args.weight.kind(), shape, &|row, out| {
             out.copy_from_slice(h.row(row));
@@ -164,6 +167,7 @@ impl<I: Isa> Cpu<I> {
             multiply(self.isa, &mut self.threads, args.weight, &self.input, Sink::Add(bias), x);
             return Ok(());
         }
+        assert_eq!(x.width(), args.weight.outputs, "width of the sum");
         self.output.reshape(step.rows(), args.weight.outputs)?;
         multiply(self.isa, &mut self.threads, args.weight, &self.input, Sink::Store(bias), &mut self.output);
         let (isa, width, norm) = (self.isa, args.weight.outputs, args.norm.as_ref().map(of_rows));
@@ -195,6 +199,10 @@ impl<I: Isa> Cpu<I> {
         }
         Ok(())
     }
+}
+
+fn assert_bias(bias: Option<&Vec<f32>>, weight: &Weight) {
+    assert!(bias.is_none_or(|bias| bias.len() == weight.outputs), "length of the bias");
 }
 
 fn of_rows<'a, I: Isa>(norm: &Norm<'a, Cpu<I>>) -> rows::Norm<'a> {

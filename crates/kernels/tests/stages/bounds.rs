@@ -81,6 +81,15 @@ impl Bounded {
             (sum, e + U * (sum.abs() + e))
         }))
     }
+
+    /// The errors of products with an exact factor, rounded once.
+    pub fn times(&self, factor: f32) -> Self {
+        let factor = f64::from(factor);
+        Self::collect(self.pairs().map(|(v, e)| {
+            let (product, error) = (v * factor, e * factor.abs());
+            (product, error + U * (product.abs() + error) + TINY)
+        }))
+    }
 }
 
 /// `y = x · inverse · w` with `inverse = (mean(x²) + eps)^-½`.
@@ -97,6 +106,56 @@ pub fn norm(x: &Bounded, weight: &[f32], eps: f32) -> Bounded {
     Bounded::collect(x.pairs().zip(weight).map(|((v, e), w)| {
         let scale = inverse * f64::from(*w);
         (v * scale, scale.abs() * (e * (1.0 + off) + v.abs() * off) + TINY)
+    }))
+}
+
+/// `d = x − mean(x)`
+///
+/// The mean is off by the mean of the errors of `x`, and by rounding: `n / 16` additions in each of sixteen lanes, four
+/// between them and a division, each of numbers whose magnitudes add up to at most `Σ |x|`. Taking it off rounds once
+/// more. A single number less itself is zero to the bit.
+pub fn centred(x: &Bounded) -> Bounded {
+    if x.len() == 1 {
+        return Bounded { values: vec![0.0], errors: vec![0.0] };
+    }
+    let n = x.len() as f64;
+    let mean = x.values.iter().sum::<f64>() / n;
+    let size = x.pairs().map(|(v, e)| v.abs() + e).sum::<f64>() / n;
+    let off = x.errors.iter().sum::<f64>() / n + 1.001 * (n / 16.0 + 6.0) * U * size;
+    Bounded::collect(x.pairs().map(|(v, e)| {
+        let (d, carried) = (v - mean, e + off);
+        (d, carried + U * (d.abs() + carried) + TINY)
+    }))
+}
+
+/// `y = cap · tanh(x / cap)`
+///
+/// An error of `x`, and the rounding of `x / cap`, count as often as the function is steep: `1 − tanh²` where it is
+/// steepest within reach. The function itself: `1 − 2 / (1 + e^2u)`, with an exponential within 4.2 · U, misses less than
+/// `6 · U`; by the series that takes its place below 0.2, and down to there, less than `24 · U` of the value.
+pub fn capped(x: &Bounded, cap: Option<f32>) -> Bounded {
+    let Some(cap) = cap else { return x.clone() };
+    Bounded::collect(x.pairs().map(|pair| capped_number(pair, f64::from(cap))))
+}
+
+fn capped_number((v, e): (f64, f64), cap: f64) -> (f64, f64) {
+    let (tanh, reach) = ((v / cap).tanh(), e + U * (v.abs() + e));
+    let steep = 1.0 - ((v.abs() - reach).max(0.0) / cap).tanh().powi(2);
+    let own = U * (24.0 * tanh.abs()).min(6.0);
+    (cap * tanh, 1.001 * (steep * reach + cap * (own + U * tanh.abs())) + TINY)
+}
+
+/// `y = x · σ(g)`
+///
+/// An error of `g` counts as often as the sigmoid is steep: `σ · (1 − σ)` where it is steepest within reach. An exponential
+/// within 4.2 · U, a sum, a quotient and a product round it; where the exponential leaves the range of f32, what is left
+/// of the number is lost.
+pub fn gated_by_sigmoid(x: &Bounded, gates: &Bounded) -> Bounded {
+    let sigmoid = |g: f64| 1.0 / (1.0 + (-g).exp());
+    Bounded::collect(x.pairs().zip(gates.pairs()).map(|((v, e), (g, eg))| {
+        let (nearest, share) = ((g.abs() - eg).max(0.0), sigmoid(g));
+        let off = sigmoid(nearest) * sigmoid(-nearest) * eg + 8.0 * U * share + 1e-37;
+        (v * share, 1.001 * (e * share + (v.abs() + e) * off) + TINY)
     }))
 }
 
@@ -267,6 +326,8 @@ pub fn gate(activation: Activation, gate: &Bounded, up: &Bounded) -> Bounded {
         let a = activate(activation, g);
         let own = match activation {
             Activation::Silu => 12.0 * U * a.abs() + 1e-36,
+            // Around zero it is `1 − 0.99`, and so off by roundings of one.
+            Activation::Laplace => 16.0 * U * (a.abs() + g.abs()) + 4.0 * U,
             _ => 16.0 * U * (a.abs() + g.abs()) + TINY,
         };
         let ea = steep * eg + own;
@@ -303,11 +364,12 @@ fn activate(activation: Activation, x: f64) -> f64 {
     }
 }
 
-/// Softmax attention of one query over keys and values: `y = Σ p v / Σ p` with `p = e^(s − max)`, `s = scale · q · k`.
+/// Softmax attention of one query over keys and values: `y = Σ p v / (z + Σ p)` with `p = e^(s − max)`,
+/// `s = softcap(scale · q · k)`, and `z` the same of a sink instead of `s`.
 ///
 /// An error `d` of a score changes its `p` by a factor within `e^±d`; so does rounding `s − max`. Each block adds one
 /// more exponential (the rescaling), and so does each span of eight blocks, each of at most 6 · U. With `r` the relative
-/// error of every `p` so found, `y` is off by `Σ p |v|` (the weights summing to one) times `(1 + r) / (1 − r) − 1`, and
+/// error of every `p`, and of `z`, so found, `y` is off by `Σ p |v| / (z + Σ p)` times `(1 + r) / (1 − r) − 1`, and
 /// by the rounding of the sums: of 64 terms in a block, two more for each block and three for each span.
 ///
 /// Where keys and values are quantised, so are the query and the weights of each block: each weight times the scale of
@@ -317,39 +379,21 @@ pub fn attend(
     query: &Bounded,
     (keys, values): (&[&Bounded], &[&Bounded]),
     scale: f32,
+    (softcap, sink): (Option<f32>, Option<f32>),
     blocks: usize,
 ) -> Bounded {
-    let rounded;
-    let query = if kind == KvKind::Int8 {
-        rounded = in_steps(query, f64::from(int8::ACTIVATION_MAX));
-        &rounded
-    } else {
-        query
-    };
-    let scale = f64::from(scale);
+    let scores = scores(kind, query, keys, scale, softcap);
     let (blocks, spans) = (blocks as f64, (blocks / 8 + 2) as f64);
-    let scores: Vec<(f64, f64)> = keys
-        .iter()
-        .map(|key| {
-            let (mut sum, mut size, mut carried) = (0.0, 0.0, 0.0);
-            for ((q, eq), (k, ek)) in query.pairs().zip(key.pairs()) {
-                sum += q * k;
-                size += (q * k).abs();
-                carried += q.abs() * ek + k.abs() * eq + eq * ek;
-            }
-            let rounding = (sum_roundings(query.len() as f64) * U + LOSS.get()) * size;
-            (sum * scale, 1.001 * scale.abs() * (carried + rounding) + 2.0 * U * (sum * scale).abs() + TINY)
-        })
-        .collect();
-    let max = scores.iter().fold(f64::NEG_INFINITY, |max, s| max.max(s.0));
-    let min = scores.iter().fold(max, |min, s| min.min(s.0));
-    let off = scores.iter().fold(0.0_f64, |max, s| max.max(s.1));
-    // Below e^-87 a weight counts as zero, so rounding the distance to the largest score matters no further than that.
-    let distance = (max - min).min(90.0) + 2.0 * off;
+    let max = scores.values.iter().fold(f64::NEG_INFINITY, |max, s| max.max(*s));
+    let farthest = scores.values.iter().copied().chain(sink.map(f64::from));
+    let distance = farthest.fold(0.0_f64, |far, s| far.max((max - s).abs()));
+    let off = scores.errors.iter().fold(0.0_f64, |max, e| max.max(*e));
+    // Beyond e^±87 a weight counts as zero or as all, so rounding the distance to the largest score matters no further.
+    let distance = distance.min(90.0) + 2.0 * off;
     let r = (off + 2.0 * distance * U).exp_m1() + 6.0 * U * (blocks + spans + 2.0);
     assert!(r < 0.1, "scores too uncertain for a test: {r}");
-    let powers: Vec<f64> = scores.iter().map(|s| (s.0 - max).exp()).collect();
-    let total: f64 = powers.iter().sum();
+    let powers: Vec<f64> = scores.values.iter().map(|s| (s - max).exp()).collect();
+    let total = powers.iter().sum::<f64>() + sink.map_or(0.0, |sink| (f64::from(sink) - max).exp());
     let scales: Vec<f64> = values
         .iter()
         .map(|value| {
@@ -372,4 +416,27 @@ pub fn attend(
         }
         (sum / total, 1.001 * (share * size + (1.0 + share) * carried) / total + 1e-35 * largest)
     }))
+}
+
+/// The scores of a query, of one key each.
+fn scores(kind: KvKind, query: &Bounded, keys: &[&Bounded], scale: f32, softcap: Option<f32>) -> Bounded {
+    let rounded;
+    let query = if kind == KvKind::Int8 {
+        rounded = in_steps(query, f64::from(int8::ACTIVATION_MAX));
+        &rounded
+    } else {
+        query
+    };
+    let scale = f64::from(scale);
+    let scores = Bounded::collect(keys.iter().map(|key| {
+        let (mut sum, mut size, mut carried) = (0.0, 0.0, 0.0);
+        for ((q, eq), (k, ek)) in query.pairs().zip(key.pairs()) {
+            sum += q * k;
+            size += (q * k).abs();
+            carried += q.abs() * ek + k.abs() * eq + eq * ek;
+        }
+        let rounding = (sum_roundings(query.len() as f64) * U + LOSS.get()) * size;
+        (sum * scale, 1.001 * scale.abs() * (carried + rounding) + 2.0 * U * (sum * scale).abs() + TINY)
+    }));
+    capped(&scores, softcap)
 }

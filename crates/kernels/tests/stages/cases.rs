@@ -1,11 +1,12 @@
 //! What is computed: a stage with a shape, options and numbers, for any backend.
 
 use whin_kernels::{
-    Activation, Attend, BLOCK, Backend, CacheShape, Dtype, Gated, Head, HeadNorm, KvKind, Norm, Project, Qkv,
-    Rotation, Span, Step, Tensor, WeightKind,
+    Attend, BLOCK, Backend, CacheShape, Dtype, HeadNorm, KvKind, Norm, Qkv, Rotation, Span, Step, Tensor,
+    WeightKind,
 };
 
 use crate::bounds::{self, Bounded};
+use crate::options::{AttentionOptions, near_one, norm};
 
 /// Something to compute on every backend.
 pub trait Case {
@@ -80,146 +81,7 @@ impl Matrix {
     }
 }
 
-/// A stage whose output rows each depend on one input row and nothing else.
-#[derive(Clone, Debug)]
-pub struct Product {
-    pub stage: Stage,
-    pub matrix: Matrix,
-    pub norm: Vec<f32>,
-    pub bias: Option<Vec<f32>>,
-    pub x: Vec<f32>,    // (rows, inputs)
-    pub base: Vec<f32>, // (rows, outputs), what `project_add` adds to
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Stage {
-    Project,
-    Gated(Activation),
-    /// Of all rows, the last first.
-    Logits,
-}
-
 pub const EPS: f32 = 1e-6;
-
-impl Product {
-    /// `outputs` is made even where the stage wants a gate for each number.
-    pub fn new(
-        stage: Stage,
-        kind: WeightKind,
-        (rows, inputs, outputs): (usize, usize, usize),
-        seed: u64,
-    ) -> Self {
-        let outputs = if let Stage::Gated(_) = stage { outputs.next_multiple_of(2) } else { outputs };
-        let norm = uniform(seed + 1, inputs).iter().map(|w| 1.0 + 0.5 * w).collect();
-        Self {
-            stage,
-            matrix: Matrix::new(kind, outputs, inputs, seed + 2),
-            norm,
-            bias: seed.is_multiple_of(2).then(|| uniform(seed + 3, outputs)),
-            x: self::rows(seed, rows, inputs),
-            base: uniform(seed + 4, rows * outputs),
-        }
-    }
-
-    pub fn rows(&self) -> usize {
-        self.x.len() / self.matrix.inputs
-    }
-
-    /// Numbers of one output row.
-    pub fn width(&self) -> usize {
-        if let Stage::Gated(_) = self.stage { self.matrix.outputs / 2 } else { self.matrix.outputs }
-    }
-
-    /// The same with one row alone.
-    pub fn only(&self, row: usize) -> Self {
-        let (inputs, outputs) = (self.matrix.inputs, self.matrix.outputs);
-        Self {
-            x: self.x[row * inputs..(row + 1) * inputs].to_vec(),
-            base: self.base[row * outputs..(row + 1) * outputs].to_vec(),
-            ..self.clone()
-        }
-    }
-
-    /// Where the result of input row `row` lies.
-    pub fn result(&self, row: usize) -> std::ops::Range<usize> {
-        let at = if self.stage == Stage::Logits { self.rows() - 1 - row } else { row };
-        at * self.width()..(at + 1) * self.width()
-    }
-}
-
-impl Case for Product {
-    fn name(&self) -> String {
-        let Matrix { kind, outputs, inputs, .. } = self.matrix;
-        let bias = if self.bias.is_some() { ", bias" } else { "" };
-        format!("{:?} of {} rows, {} ({outputs}, {inputs}){bias}", self.stage, self.rows(), kind.name())
-    }
-
-    fn run<B: Backend>(&self, backend: &mut B, poison: bool) -> Vec<f32> {
-        let count = self.rows();
-        let weight = self.matrix.upload(backend);
-        let norm = backend.vector(&self.norm).expect("memory");
-        let bias = self.bias.as_ref().map(|bias| backend.vector(bias).expect("memory"));
-        // One row more than the step has.
-        let mut x = backend.rows(count + 1, self.matrix.inputs).expect("memory");
-        let mut out = backend.rows(count + 1, self.width()).expect("memory");
-        if poison {
-            backend.fill(&mut x, &vec![f32::NAN; (count + 1) * self.matrix.inputs]).expect("memory");
-            backend.fill(&mut out, &vec![f32::NAN; (count + 1) * self.width()]).expect("memory");
-        }
-        backend.fill(&mut x, &self.x).expect("memory");
-        let wanted = (0..count as u32).rev().collect();
-        let step = Step { tokens: vec![0; count], wanted, ..Step::default() };
-        let norm = Norm { weight: &norm, eps: EPS, centred: false };
-        let weight = &weight;
-        match self.stage {
-            Stage::Project => {
-                backend.fill(&mut out, &self.base).expect("memory");
-                let args = Project { weight, bias: bias.as_ref(), norm: None, scale: 1.0 };
-                backend.project_add(&args, &step, &x, &mut out);
-            }
-            Stage::Gated(activation) => {
-                let args = Gated { norm: Some(norm), weight, bias: None, activation };
-                backend.gated(&args, &step, &x, &mut out)
-            }
-            Stage::Logits => {
-                let args = Head { norm, weight, scale: 1.0, softcap: None };
-                backend.logits(&args, &step, &x, &mut out)
-            }
-        }
-        backend.read(&out, count).expect("the device works")
-    }
-
-    fn bounds(&self) -> Bounded {
-        let mut all = Bounded::default();
-        let outputs = self.matrix.outputs;
-        let mut rows: Vec<usize> = (0..self.rows()).collect();
-        if self.stage == Stage::Logits {
-            rows.reverse();
-        }
-        for row in rows {
-            let x = Bounded::exact(&self.x[row * self.matrix.inputs..][..self.matrix.inputs]);
-            let normed = || bounds::product(&self.matrix, &bounds::norm(&x, &self.norm, EPS));
-            all.extend(&match self.stage {
-                Stage::Project => {
-                    let product = bounds::product(&self.matrix, &x);
-                    let product = self.bias.as_ref().map_or(product.clone(), |bias| product.plus(bias));
-                    product.plus(&self.base[row * outputs..][..outputs])
-                }
-                Stage::Gated(activation) => {
-                    let out = normed();
-                    bounds::gate(activation, &out.part(0..outputs / 2), &out.part(outputs / 2..outputs))
-                }
-                Stage::Logits => normed(),
-            });
-        }
-        all
-    }
-
-    /// Integer products of the same input have the same bits everywhere.
-    fn exact(&self) -> bool {
-        self.stage == Stage::Project && !matches!(self.matrix.kind, WeightKind::F32 | WeightKind::Bf16)
-    }
-}
 
 /// `qkv` and `attend` over whole sequences, cut into steps in some way.
 #[derive(Clone, Debug)]
@@ -238,6 +100,9 @@ pub struct Attention {
     pub bias: Option<Vec<f32>>,
     pub q_norm: Option<Vec<f32>>,
     pub k_norm: Option<Vec<f32>>,
+    pub options: AttentionOptions,
+    /// (heads,)
+    pub sinks: Option<Vec<f32>>,
     /// For each sequence its rows: (positions, inputs).
     pub sequences: Vec<Vec<f32>>,
     pub cut: Cut,
@@ -270,15 +135,26 @@ pub struct Shape {
     pub window: Option<usize>,
     pub bias: bool,
     pub norms: bool,
+    pub options: AttentionOptions,
     pub seed: u64,
 }
 
 impl Attention {
     pub fn new(shape: Shape, lengths: &[usize], cut: Cut) -> Self {
-        let Shape { kind, kv, width, heads: (heads, kv_heads), head_dim, pairs, window, bias, norms, seed } =
+        let Shape { kind, kv, width, heads: (heads, kv_heads), head_dim, pairs, window, bias, norms, .. } =
             shape;
-        let outputs = (heads + 2 * kv_heads) * head_dim;
-        let near_one = |seed, count| uniform(seed, count).iter().map(|w| 1.0 + 0.5 * w).collect::<Vec<_>>();
+        let Shape { options, seed, .. } = shape;
+        let gates = if options.gated { heads } else { 0 };
+        let outputs = (heads + 2 * kv_heads + gates) * head_dim;
+        // Of heads together, each has weights of its own.
+        let [q_dim, k_dim] =
+            [heads, kv_heads].map(|count| if options.together { count * head_dim } else { head_dim });
+        let sink = |level: f32| uniform(seed + 9, heads).iter().map(|x| level + x).collect();
+        // Without a norm, rows so large that their products leave the range of f32 have no right result.
+        let tall = rows;
+        let rows = |seed, len| {
+            if options.bare { uniform(seed, len * width) } else { tall(seed, len, width) }
+        };
         Self {
             kv,
             heads,
@@ -291,9 +167,11 @@ impl Attention {
             norm: near_one(seed + 1, width),
             eps: EPS,
             bias: bias.then(|| uniform(seed + 2, outputs)),
-            q_norm: norms.then(|| near_one(seed + 3, head_dim)),
-            k_norm: norms.then(|| near_one(seed + 4, head_dim)),
-            sequences: (5..).zip(lengths).map(|(i, len)| rows(seed + i, *len, width)).collect(),
+            q_norm: norms.then(|| near_one(seed + 3, q_dim)),
+            k_norm: norms.then(|| near_one(seed + 4, k_dim)),
+            options,
+            sinks: options.sinks.map(sink),
+            sequences: (5..).zip(lengths).map(|(i, len)| rows(seed + i, *len)).collect(),
             cut,
             exact_inputs: false,
         }
@@ -326,9 +204,14 @@ impl Attention {
         self.sequences[slot].len() / self.width()
     }
 
-    /// Numbers of the result for one position: its queries, its values for each query head, and the attention.
+    /// Numbers that `qkv` leaves for one position: queries, and gates.
+    fn q_width(&self) -> usize {
+        (1 + usize::from(self.options.gated)) * self.heads * self.head_dim
+    }
+
+    /// Numbers of the result for one position: those, its values for each query head, and the attention.
     pub fn result_width(&self) -> usize {
-        3 * self.heads * self.head_dim
+        self.q_width() + 2 * self.heads * self.head_dim
     }
 
     /// Which results belong to a position.
@@ -391,17 +274,17 @@ impl Attention {
         }
     }
 
-    fn attend<B: Backend>(&self, window: Option<usize>) -> Attend<'_, B> {
-        let Self { heads, kv_heads, head_dim, scale, .. } = *self;
-        let (softcap, sinks) = (None, None);
-        Attend { layer: 1, heads, kv_heads, head_dim, scale, window, softcap, sinks, gated: false }
+    fn attend<'a, B: Backend>(&self, sinks: Option<&'a B::Vector>) -> Attend<'a, B> {
+        let Self { heads, kv_heads, head_dim, scale, window, .. } = *self;
+        let AttentionOptions { softcap, gated, .. } = self.options;
+        Attend { layer: 1, heads, kv_heads, head_dim, scale, window, softcap, sinks, gated }
     }
 }
 
 impl Case for Attention {
     fn name(&self) -> String {
         format!(
-            "attention {:?} in {}: {} ({} inputs), {}/{} heads of {}, {} pairs, window {:?}, bias {}, norms {}, lengths {:?}",
+            "attention {:?} in {}: {} ({} inputs), {}/{} heads of {}, {} pairs, window {:?}, bias {}, norms {}, {}, lengths {:?}",
             self.cut,
             self.kv.name(),
             self.matrix.kind.name(),
@@ -413,6 +296,7 @@ impl Case for Attention {
             self.window,
             self.bias.is_some(),
             self.q_norm.is_some(),
+            self.options.names().join(", "),
             (0..self.sequences.len()).map(|slot| self.length(slot)).collect::<Vec<_>>(),
         )
     }
@@ -422,20 +306,22 @@ impl Case for Attention {
         let mut vector = |v: &Vec<f32>| backend.vector(v).expect("memory");
         let (norm, bias) = (vector(&self.norm), self.bias.as_ref().map(&mut vector));
         let (q_norm, k_norm) = (self.q_norm.as_ref().map(&mut vector), self.k_norm.as_ref().map(&mut vector));
-        let head_norm =
-            |weight| HeadNorm { norm: Norm { weight, eps: EPS, centred: false }, span: Span::Head };
+        let sinks = self.sinks.as_ref().map(&mut vector);
+        let AttentionOptions { bare, centred, together, unrotated, gated, .. } = self.options;
+        let span = if together { Span::Projection } else { Span::Head };
+        let head_norm = |weight| HeadNorm { norm: Norm { weight, eps: EPS, centred }, span };
         let args = Qkv {
             layer: 1,
             heads: self.heads,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
-            norm: Some(Norm { weight: &norm, eps: self.eps, centred: false }),
+            norm: (!bare).then_some(Norm { weight: &norm, eps: self.eps, centred }),
             weight: &weight,
             bias: bias.as_ref(),
             q_norm: q_norm.as_ref().map(head_norm),
             k_norm: k_norm.as_ref().map(head_norm),
-            rotation: Some(1),
-            gated: false,
+            rotation: (!unrotated).then_some(1),
+            gated,
         };
         let layers = vec![(self.kv_heads + 1, 6), (self.kv_heads, self.head_dim), (1, 20)];
         let mut state = backend.state(&CacheShape { kind: self.kv, layers }).expect("memory");
@@ -446,15 +332,20 @@ impl Case for Attention {
         let mut compute = |rows: &[(usize, usize)], values: &[f32], attended: bool| {
             let step = self.step(rows, &tables);
             let mut x = backend.rows(rows.len(), width).expect("memory");
-            let [mut q, mut v, mut y] = [(); 3].map(|()| backend.rows(rows.len(), out).expect("memory"));
+            let mut q = backend.rows(rows.len(), self.q_width()).expect("memory");
+            let [mut none, mut v, mut y] = [(); 3].map(|()| backend.rows(rows.len(), out).expect("memory"));
             backend.fill(&mut x, values).expect("memory");
+            backend.fill(&mut none, &vec![0.0; rows.len() * out]).expect("memory");
             backend.qkv(&args, &step, &x, &mut state, &mut q);
             if !attended {
                 return [(); 3].map(|()| vec![]);
             }
-            // A window of one position gives back its value as it is stored.
-            backend.attend(&self.attend(Some(1)), &step, &q, &state, &mut v);
-            backend.attend(&self.attend(self.window), &step, &q, &state, &mut y);
+            // A window of one position gives back its value as it is stored, whatever is asked.
+            let args = self.attend(sinks.as_ref());
+            let one =
+                Attend { window: Some(1), softcap: None, sinks: None, gated: false, ..self.attend(None) };
+            backend.attend(&one, &step, &none, &state, &mut v);
+            backend.attend(&args, &step, &q, &state, &mut y);
             [&q, &v, &y].map(|rows_out| backend.read(rows_out, rows.len()).expect("the device works"))
         };
         if poison {
@@ -476,6 +367,7 @@ impl Case for Attention {
             for (position, row) in rows.iter().enumerate() {
                 let first = self.window.map_or(0, |window| (position + 1).saturating_sub(window));
                 let value_of = |head: usize| self.heads + self.kv_heads + head / (self.heads / self.kv_heads);
+                let (row, gates) = row.split_at(self.heads + 2 * self.kv_heads);
                 let mut attended = Bounded::default();
                 for (head, query) in row[..self.heads].iter().enumerate() {
                     let value = value_of(head);
@@ -483,9 +375,14 @@ impl Case for Attention {
                         rows[first..=position].iter().map(|r| &r[value - self.kv_heads]).collect();
                     let values: Vec<&Bounded> = rows[first..=position].iter().map(|r| &r[value]).collect();
                     let blocks = keys.len() / BLOCK + 2;
-                    attended.extend(&bounds::attend(self.kv, query, (&keys, &values), self.scale, blocks));
+                    let extra = (self.options.softcap, self.sinks.as_ref().map(|sinks| sinks[head]));
+                    let y = bounds::attend(self.kv, query, (&keys, &values), self.scale, extra, blocks);
+                    attended.extend(
+                        &gates.get(head).map_or(y.clone(), |gate| bounds::gated_by_sigmoid(&y, gate)),
+                    );
                 }
                 (0..self.heads).for_each(|head| all.extend(&row[head]));
+                gates.iter().for_each(|gate| all.extend(gate));
                 (0..self.heads).for_each(|head| all.extend(&row[value_of(head)]));
                 all.extend(&attended);
             }
@@ -509,20 +406,23 @@ impl Attention {
             let row = |&(slot, p): &(usize, usize)| &self.sequences[slot][p * width..(p + 1) * width];
             let parts = compute(&rows, &rows.iter().flat_map(row).copied().collect::<Vec<_>>());
             for (index, &(slot, position)) in rows.iter().enumerate() {
-                let result = &mut results[self.result(slot, position)];
-                for (result, part) in result.chunks_exact_mut(out).zip(&parts) {
-                    result.copy_from_slice(&part[index * out..(index + 1) * out]);
+                let mut result = &mut results[self.result(slot, position)];
+                for (part, len) in parts.iter().zip([self.q_width(), out, out]) {
+                    let (own, rest) = result.split_at_mut(len);
+                    own.copy_from_slice(&part[index * len..(index + 1) * len]);
+                    result = rest;
                 }
             }
         }
         results
     }
 
-    /// Query, key and value heads of one position, the latter two as they are stored.
+    /// Query, key and value heads of one position, the latter two as they are stored, and gates.
     fn bounded_heads(&self, slot: usize, position: usize) -> Vec<Bounded> {
-        let row = &self.sequences[slot][position * self.width()..][..self.width()];
-        let mut out =
-            bounds::product(&self.matrix, &bounds::norm(&Bounded::exact(row), &self.norm, self.eps));
+        let row = Bounded::exact(&self.sequences[slot][position * self.width()..][..self.width()]);
+        let AttentionOptions { bare, centred, together, unrotated, .. } = self.options;
+        let row = if bare { row } else { norm(centred, &row, &self.norm, self.eps) };
+        let mut out = bounds::product(&self.matrix, &row);
         if let Some(bias) = &self.bias {
             out = out.plus(bias);
         }
@@ -530,17 +430,26 @@ impl Attention {
             out.errors.fill(0.0);
         }
         let rotation = self.rotation(&[(slot, position)]);
-        let head = |index: usize| {
-            let mut head = out.part(index * self.head_dim..(index + 1) * self.head_dim);
-            if index < self.heads + self.kv_heads {
-                let norm = if index < self.heads { &self.q_norm } else { &self.k_norm };
-                if let Some(norm) = norm {
-                    head = bounds::norm(&head, norm, EPS);
+        let (dim, queries) = (self.head_dim, self.heads * self.head_dim);
+        let mut at = 0;
+        let mut heads = Vec::new();
+        for (len, weight) in [(queries, &self.q_norm), (self.kv_heads * dim, &self.k_norm)] {
+            for part in (at..at + len).step_by(if together { len } else { dim }) {
+                let mut part = out.part(part..part + if together { len } else { dim });
+                if let Some(weight) = weight {
+                    part = norm(centred, &part, weight, EPS);
                 }
-                bounds::rotate(&mut head, &rotation.cos, &rotation.sin);
+                heads.extend((0..part.len()).step_by(dim).map(|head| part.part(head..head + dim)));
             }
-            if index < self.heads { head } else { bounds::stored(self.kv, head) }
-        };
-        (0..self.heads + 2 * self.kv_heads).map(head).collect()
+            at += len;
+        }
+        if !unrotated {
+            heads.iter_mut().for_each(|head| bounds::rotate(head, &rotation.cos, &rotation.sin));
+        }
+        heads.extend((at..out.len()).step_by(dim).map(|head| out.part(head..head + dim)));
+        for head in &mut heads[self.heads..self.heads + 2 * self.kv_heads] {
+            *head = bounds::stored(self.kv, head.clone());
+        }
+        heads
     }
 }

@@ -10,13 +10,15 @@ use crate::cases::{Case, Matrix};
 pub struct Embed {
     pub matrix: Matrix,
     pub tokens: Vec<u32>,
+    pub scale: f32,
 }
 
 impl Case for Embed {
     fn name(&self) -> String {
         format!(
-            "embed {:?} from {} ({}, {})",
+            "embed {:?} times {} from {} ({}, {})",
             self.tokens,
+            self.scale,
             self.matrix.kind.name(),
             self.matrix.outputs,
             self.matrix.inputs
@@ -26,7 +28,7 @@ impl Case for Embed {
     fn run<B: Backend>(&self, backend: &mut B, _: bool) -> Vec<f32> {
         let table = self.matrix.upload(backend);
         let mut x = backend.rows(self.tokens.len(), self.matrix.inputs).expect("memory");
-        let args = whin_kernels::Embed { table: &table, scale: 1.0 };
+        let args = whin_kernels::Embed { table: &table, scale: self.scale };
         backend.embed(&args, &Step { tokens: self.tokens.clone(), ..Step::default() }, &mut x);
         backend.read(&x, self.tokens.len()).expect("the device works")
     }
@@ -73,7 +75,7 @@ impl Case for Embed {
                     errors.fill(w.iter().map(|w| error(w).powi(2)).sum::<f64>().sqrt());
                 }
             }
-            all.extend(&bounded);
+            all.extend(&bounded.times(self.scale));
         }
         all
     }

@@ -9,13 +9,18 @@ mod bounds;
 mod cases;
 mod compare;
 mod embed;
+mod extremes;
+mod options;
 mod packed;
+mod products;
 mod refusals;
 
 use backends::Cpus;
-use cases::{Attention, Case, Cut, Matrix, Product, Shape, Stage, uniform};
+use cases::{Attention, Case, Cut, Matrix, Shape, uniform};
 use compare::{compare, same};
 use embed::Embed;
+use options::AttentionOptions;
+use products::{Product, Stage};
 use whin_kernels::cpu::Cpu;
 use whin_kernels::cpu::isa::scalar::Scalar;
 use whin_kernels::reference::Reference;
@@ -61,7 +66,8 @@ fn embed() {
     for kind in KINDS {
         for (seed, width) in WIDTHS.into_iter().enumerate() {
             let matrix = Matrix::new(kind, 19, width, seed as u64);
-            cpus.check(&Embed { matrix, tokens: vec![18, 0, 7, 7, 3] });
+            let scale = [1.0, 45.254_834, 0.3][seed % 3];
+            cpus.check(&Embed { matrix, tokens: vec![18, 0, 7, 7, 3], scale });
         }
     }
 }
@@ -80,6 +86,8 @@ fn products(stage: impl Fn(usize) -> Stage) {
                     continue;
                 }
                 let case = Product::new(stage(seed), kind, (rows, inputs, outputs), seed as u64);
+                // So that all options come with all numbers of rows.
+                let case = case.with(seed + seed / ROWS.len());
                 check_together_and_alone(&mut cpus, &case, &[0, 1, rows / 2, rows - 1]);
             }
         }
@@ -117,6 +125,9 @@ fn gated() {
             // Gates far out, where exponentials reach their ends.
             case.matrix.values[..32 * 36].iter_mut().for_each(|w| *w *= 60.0);
             cpus.check(&case);
+            // With a bias, gates meet their partners behind the product.
+            case.bias = if case.bias.is_some() { None } else { Some(uniform(seed as u64 + 30, 64)) };
+            cpus.check(&case);
         }
     }
 }
@@ -134,7 +145,9 @@ fn gates_of_whole_panels() {
             }
             let outputs = [32, 64, 96, 160, 1056][seed % 5];
             let stage = Stage::Gated(ACTIVATIONS[seed % ACTIVATIONS.len()]);
-            let case = Product::new(stage, kind, (rows, [36, 100, 320][seed % 3], outputs), seed as u64);
+            let mut case = Product::new(stage, kind, (rows, [36, 100, 320][seed % 3], outputs), seed as u64);
+            case.bias = None;
+            let case = case.with(seed);
             check_together_and_alone(&mut cpus, &case, &[0, rows / 2, rows - 1]);
         }
     }
@@ -179,6 +192,7 @@ fn heads_of_24() {
                 window,
                 bias,
                 norms,
+                options: AttentionOptions::ALL,
                 seed: seed as u64,
             };
             check_cuts(&mut cpus, shape, &[130, 1, 64, 67], 1 + seed % 33);
@@ -339,6 +353,7 @@ fn attention() {
                     window: WINDOWS[seed % 5],
                     bias: seed % 3 != 0,
                     norms: seed % 2 == 0,
+                    options: AttentionOptions::of(seed),
                     seed: seed as u64,
                 };
                 let small = heads.0 * head_dim <= 128;
@@ -388,6 +403,7 @@ fn attention_over_many_spans() {
             window,
             bias: false,
             norms: true,
+            options: AttentionOptions::of(17 + seed / 8),
             seed: 60 + seed as u64,
         };
         let whole = cpus.check(&Attention::new(shape, &[1100], Cut::Whole));
@@ -426,6 +442,7 @@ fn attention_over_exact_inputs() {
             window,
             bias: false,
             norms: false,
+            options: AttentionOptions::PLAIN,
             seed: seed as u64,
         };
         for kv in KVS {
@@ -484,6 +501,7 @@ fn faults_stay_in_their_sequence() {
                 window,
                 bias: true,
                 norms: kind == WeightKind::Bf16,
+                options: AttentionOptions { bare: false, ..AttentionOptions::of(41 + kv as usize) },
                 seed: 50,
             };
             let lengths = [70, 80, 66];
