@@ -8,7 +8,7 @@ mod ends;
 mod splits;
 mod vocabulary;
 
-use ahash::{AHashMap, AHashSet};
+use ahash::AHashSet;
 use tokenizers::decoders::byte_fallback::ByteFallback;
 use tokenizers::decoders::fuse::Fuse;
 use tokenizers::decoders::sequence::Sequence as Decoders;
@@ -92,17 +92,19 @@ fn by_rank(file: &Metadata, rows: usize, name: &str) -> Result<Tokenizer> {
     let added = added(file, &vocabulary, false)?;
     let Merges { pairs, named } = Merges::read(file, &vocabulary)?;
     // Some tokens that are called unused are needed on the way to others.
-    let ids = ids(&vocabulary, |id, kind| kind != Kind::Unused || named[id as usize]);
+    let unknown = vocabulary.tokens().find(|(.., kind)| *kind == Kind::Unknown).map(|(_, text, _)| text);
+    let ids = vocabulary.into_ids(|id| named[id as usize]);
+    let largest = ids.values().copied().max();
     let pairs = pairs.into_iter().map(|(first, second)| (first.to_owned(), second.to_owned())).collect();
     let mut model = BPE::builder().vocab_and_merges(ids, pairs).ignore_merges(splitting.whole_pieces);
     if splitting.in_characters {
         model = model.byte_fallback(true).fuse_unk(true);
-        if let Some((_, unknown, _)) = vocabulary.tokens().find(|(.., kind)| *kind == Kind::Unknown) {
+        if let Some(unknown) = unknown {
             model = model.unk_token(unknown.to_owned());
         }
     }
     let build = || by_rank_from(model, splitting, added);
-    finish(file, super::guarded(build), None, vocabulary.texts.len())
+    finish(file, super::guarded(build), None, largest)
 }
 
 fn by_rank_from(
@@ -149,9 +151,10 @@ fn by_score(file: &Metadata, rows: usize) -> Result<Tokenizer> {
             format!("cannot spell all texts: it has neither a token <0x{byte:02X}> nor an unknown one");
         return Err(broken(file, &message));
     }
+    let ids = vocabulary.into_ids(|_| false);
+    let largest = ids.values().copied().max();
     let build = || {
         // The crate's model only has the ids.
-        let ids = ids(&vocabulary, |_, kind| kind != Kind::Unused);
         let model = BPE::builder().vocab_and_merges(ids, Vec::new()).cache_capacity(0);
         let mut tokenizer = tokenizers::Tokenizer::new(model.build()?);
         let mut steps: Vec<NormalizerWrapper> = Vec::new();
@@ -164,7 +167,7 @@ fn by_score(file: &Metadata, rows: usize) -> Result<Tokenizer> {
         tokenizer.add_tokens(added)?;
         Ok(tokenizer)
     };
-    finish(file, super::guarded(build), Some(scored), vocabulary.texts.len())
+    finish(file, super::guarded(build), Some(scored), largest)
 }
 
 fn vocabulary(file: &Metadata, rows: usize) -> Result<Vocabulary<'_>> {
@@ -188,18 +191,10 @@ fn finish(
     file: &Metadata,
     built: Result<tokenizers::Tokenizer, String>,
     scored: Option<Scored>,
-    ids: usize,
+    largest: Option<u32>,
 ) -> Result<Tokenizer> {
     let built = built.map_err(|why| broken(file, &format!("has a tokenizer that cannot be built: {why}")))?;
-    Tokenizer::new(built, scored, ids.checked_sub(1).map(|last| last as u32), file.file())
-}
-
-/// The ids of all tokens that are `wanted`, by their texts.
-fn ids(vocabulary: &Vocabulary<'_>, wanted: impl Fn(u32, Kind) -> bool) -> AHashMap<String, u32> {
-    let tokens = vocabulary.tokens().filter(|(id, _, kind)| wanted(*id, *kind));
-    let mut ids = AHashMap::with_capacity(vocabulary.texts.len());
-    ids.extend(tokens.map(|(id, text, _)| (text.to_owned(), id)));
-    ids
+    Tokenizer::new(built, scored, largest, file.file())
 }
 
 /// The tokens that are looked for in texts before all else.

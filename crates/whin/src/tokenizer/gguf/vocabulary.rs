@@ -7,11 +7,11 @@ use super::broken;
 use crate::Result;
 use crate::checkpoint::gguf::Metadata;
 
-/// The most tokens; the largest known vocabularies have some 900,000. A table of so many texts takes 40 MB.
-pub(super) const MOST_TOKENS: usize = 1 << 20;
+/// The most tokens, which take some 60 MB; the largest known vocabularies in such files have some 260,000.
+const MOST_TOKENS: usize = 1 << 19;
 
-/// Bytes of all tokens, and of the longest one.
-const LONGEST_TEXTS: usize = 32 << 20;
+/// Bytes of all tokens, and of the longest one. The most known are some 3 million.
+const LONGEST_TEXTS: usize = 16 << 20;
 const LONGEST_TEXT: usize = 1 << 16;
 
 pub(super) const TOKENS: &str = "tokenizer.ggml.tokens";
@@ -46,7 +46,7 @@ pub(super) struct Vocabulary<'a> {
     /// (ids); empty where an id has no token.
     pub texts: Vec<&'a str>,
     pub kinds: Vec<Kind>, // (ids)
-    ids: AHashMap<&'a str, u32>,
+    ids: AHashMap<String, u32>,
 }
 
 impl<'a> Vocabulary<'a> {
@@ -55,7 +55,7 @@ impl<'a> Vocabulary<'a> {
         let texts = texts(file, rows)?;
         let mut ids = AHashMap::with_capacity(texts.len());
         for (id, text) in texts.iter().enumerate().filter(|(_, text)| !text.is_empty()) {
-            if let Some(other) = ids.insert(*text, id as u32) {
+            if let Some(other) = ids.insert((*text).to_owned(), id as u32) {
                 return Err(broken(
                     file,
                     &format!(
@@ -78,6 +78,16 @@ impl<'a> Vocabulary<'a> {
     pub fn id_near(&self, text: &str, near: u32) -> Option<u32> {
         let mut close = [near, near + 1].into_iter();
         close.find(|id| self.texts.get(*id as usize) == Some(&text)).or_else(|| self.id(text))
+    }
+
+    /// The ids of all tokens, without those that are called unused and are not `needed`.
+    pub fn into_ids(mut self, needed: impl Fn(u32) -> bool) -> AHashMap<String, u32> {
+        for (id, (text, kind)) in self.texts.iter().zip(&self.kinds).enumerate() {
+            if *kind == Kind::Unused && !needed(id as u32) {
+                self.ids.remove(*text);
+            }
+        }
+        self.ids
     }
 
     /// Each token that there is, with its id.
