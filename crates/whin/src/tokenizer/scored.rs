@@ -235,6 +235,17 @@ mod tests {
     }
 
     #[test]
+    fn a_forged_token_is_spelt_out() {
+        let mut inner = tokenizers::Tokenizer::new(model());
+        inner.add_tokens([tokenizers::AddedToken::from("cab", true).normalized(false)]).unwrap();
+        let tokenizer = super::super::Tokenizer::new(inner, Some(scored(true, true)), Some(19), "x").unwrap();
+        assert_eq!(tokenizer.encode("acabb").unwrap(), [1, 16, 2]);
+        // The middle of the token was written by somebody else.
+        assert_eq!(tokenizer.encode_guarded("acabb", &[2], &|_| true).unwrap(), [1, 15, 2, 2]);
+        assert_eq!(tokenizer.encode_guarded("acabb", &[0, 4], &|_| true).unwrap(), [1, 16, 2]);
+    }
+
+    #[test]
     fn long_texts_take_time_in_proportion() {
         let started = std::time::Instant::now();
         let text = "abcaab".repeat(50_000);

@@ -7,8 +7,9 @@ use super::broken;
 use crate::Result;
 use crate::checkpoint::gguf::Metadata;
 
-/// The most tokens, which take some 60 MB; the largest known vocabularies in such files have some 260,000.
-const MOST_TOKENS: usize = 1 << 19;
+/// The most tokens, which are as many as a table of half a million places takes without a bigger one, and some 50 MB; the
+/// largest known vocabularies in such files have some 260,000.
+const MOST_TOKENS: usize = 7 << 16;
 
 /// Bytes of all tokens, and of the longest one. The most known are some 3 million.
 const LONGEST_TEXTS: usize = 16 << 20;
