@@ -5,6 +5,7 @@
 //! by stage. All `unsafe` code of the project lives in this crate.
 
 mod activation;
+mod blocks;
 pub mod bytes;
 pub mod cpu;
 mod error;

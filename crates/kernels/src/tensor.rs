@@ -2,9 +2,10 @@
 
 use half::{bf16, f16};
 
+use crate::blocks::{self, LARGE, SMALL};
 use crate::{fp8, int4};
 
-/// How a file stores one number.
+/// How a file stores numbers: one by one, or in blocks that share scales, as GGUF names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dtype {
     /// IEEE 754 double precision.
@@ -21,22 +22,68 @@ pub enum Dtype {
     F8E5m2,
     /// 8-bit integer.
     I8,
+    /// 8-bit integers with one f16 scale for 32.
+    Q8_0,
+    /// 4-bit integers with one f16 scale for 32.
+    Q4_0,
+    /// 4-bit integers with one f16 scale and one f16 offset for 32.
+    Q4_1,
+    /// 5-bit integers with one f16 scale for 32.
+    Q5_0,
+    /// 5-bit integers with one f16 scale and one f16 offset for 32.
+    Q5_1,
+    /// 2-bit integers with a scale and an offset of 4 bits for 16, in blocks of 256.
+    Q2K,
+    /// 3-bit integers with a scale of 6 bits for 16, in blocks of 256.
+    Q3K,
+    /// 4-bit integers with a scale and an offset of 6 bits for 32, in blocks of 256.
+    Q4K,
+    /// 5-bit integers with a scale and an offset of 6 bits for 32, in blocks of 256.
+    Q5K,
+    /// 6-bit integers with a scale of 8 bits for 16, in blocks of 256.
+    Q6K,
+    /// 4-bit codes, denser around zero, with one f16 scale for 32.
+    Iq4Nl,
+    /// 4-bit floating point with a power of two as scale for 32.
+    Mxfp4,
 }
 
 impl Dtype {
-    /// Bytes a number.
-    pub fn size(self) -> usize {
+    /// The numbers that stand together, and the bytes that these take; a row is a whole number of blocks.
+    pub fn block(self) -> (usize, usize) {
         match self {
-            Self::F64 => 8,
-            Self::F32 => 4,
-            Self::F16 | Self::Bf16 => 2,
-            Self::F8E4m3 | Self::F8E5m2 | Self::I8 => 1,
+            Self::F64 => (1, 8),
+            Self::F32 => (1, 4),
+            Self::F16 | Self::Bf16 => (1, 2),
+            Self::F8E4m3 | Self::F8E5m2 | Self::I8 => (1, 1),
+            Self::Q8_0 => (SMALL, 34),
+            Self::Q4_0 | Self::Iq4Nl => (SMALL, 18),
+            Self::Q4_1 => (SMALL, 20),
+            Self::Q5_0 => (SMALL, 22),
+            Self::Q5_1 => (SMALL, 24),
+            Self::Mxfp4 => (SMALL, 17),
+            Self::Q2K => (LARGE, 84),
+            Self::Q3K => (LARGE, 110),
+            Self::Q4K => (LARGE, 144),
+            Self::Q5K => (LARGE, 176),
+            Self::Q6K => (LARGE, 210),
         }
+    }
+
+    /// Bytes of a row of `cols` numbers; none where these are no whole blocks, or too many to count.
+    pub fn row_bytes(self, cols: usize) -> Option<usize> {
+        let (numbers, bytes) = self.block();
+        if cols.is_multiple_of(numbers) { (cols / numbers).checked_mul(bytes) } else { None }
     }
 
     /// Whether numbers of this type have too little range to be weights without a scale.
     pub fn needs_scale(self) -> bool {
-        self.size() == 1
+        self.block() == (1, 1)
+    }
+
+    /// Whether each number stands for itself.
+    fn is_single(self) -> bool {
+        self.block().0 == 1
     }
 }
 
@@ -61,9 +108,9 @@ struct Scales<'a> {
 }
 
 impl<'a> Tensor<'a> {
-    /// A view of `bytes` as (`rows`, `cols`) numbers; none where the length does not fit.
+    /// A view of `bytes` as (`rows`, `cols`) numbers; none where the length does not fit, or rows are no whole blocks.
     pub fn new(dtype: Dtype, rows: usize, cols: usize, bytes: &'a [u8]) -> Option<Self> {
-        let len = rows.checked_mul(cols)?.checked_mul(dtype.size())?;
+        let len = dtype.row_bytes(cols)?.checked_mul(rows)?;
         (bytes.len() == len).then_some(Self { dtype, rows, cols, bytes, scales: None })
     }
 
@@ -71,7 +118,8 @@ impl<'a> Tensor<'a> {
     /// `block` = (rows, cols) numbers has. The last blocks may be partial. None where `scales` is not of
     /// (rows / block rows, cols / block cols), both rounded up, is of a type that needs a scale itself, or has one.
     pub fn scaled(self, scales: &Self, block: (usize, usize)) -> Option<Self> {
-        if block.0 == 0 || block.1 == 0 || scales.dtype.needs_scale() || scales.scales.is_some() {
+        let is_plain = scales.dtype.is_single() && !scales.dtype.needs_scale() && scales.scales.is_none();
+        if block.0 == 0 || block.1 == 0 || !is_plain {
             return None;
         }
         let shape = (self.rows.div_ceil(block.0), self.cols.div_ceil(block.1));
@@ -98,9 +146,9 @@ impl<'a> Tensor<'a> {
     /// When the row does not exist or `out` has another length than a row.
     pub fn row(&self, index: usize, out: &mut [f32]) {
         assert_eq!(out.len(), self.cols, "length of the output row");
-        let size = self.dtype.size();
-        let bytes = &self.bytes[index * self.cols * size..(index + 1) * self.cols * size];
-        numbers(self.dtype, bytes, out);
+        assert!(index < self.rows, "row {index} of {}", self.rows);
+        let size = self.bytes.len() / self.rows;
+        numbers(self.dtype, &self.bytes[index * size..(index + 1) * size], out);
         if let Some(scales) = &self.scales {
             scales.multiply(index, out);
         }
@@ -134,7 +182,7 @@ impl<'a> Tensor<'a> {
 impl Scales<'_> {
     /// Multiplies row `index` of the matrix.
     fn multiply(&self, index: usize, row: &mut [f32]) {
-        let (size, first) = (self.dtype.size(), index / self.block.0 * self.across);
+        let (size, first) = (self.dtype.block().1, index / self.block.0 * self.across);
         for (place, part) in (first..).zip(row.chunks_mut(self.block.1)) {
             let mut scale = [0.0];
             numbers(self.dtype, &self.bytes[place * size..(place + 1) * size], &mut scale);
@@ -145,7 +193,7 @@ impl Scales<'_> {
     }
 }
 
-/// The numbers of `dtype` that `bytes` holds, each rounded to the nearest f32.
+/// The numbers of `dtype` that `bytes` holds, each rounded to the nearest f32, those in blocks as [`blocks`] says.
 fn numbers(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
     match dtype {
         Dtype::F64 => convert::<8>(bytes, out, |b| f64::from_le_bytes(b) as f32),
@@ -157,6 +205,18 @@ fn numbers(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
         Dtype::F8E4m3 => convert::<1>(bytes, out, |[code]| fp8::E4M3[usize::from(code)]),
         Dtype::F8E5m2 => convert::<1>(bytes, out, |[code]| fp8::E5M2[usize::from(code)]),
         Dtype::I8 => convert::<1>(bytes, out, |b| f32::from(i8::from_le_bytes(b))),
+        Dtype::Q8_0 => blocks::convert(bytes, out, blocks::q8_0),
+        Dtype::Q4_0 => blocks::convert(bytes, out, blocks::q4_0),
+        Dtype::Q4_1 => blocks::convert(bytes, out, blocks::q4_1),
+        Dtype::Q5_0 => blocks::convert(bytes, out, blocks::q5_0),
+        Dtype::Q5_1 => blocks::convert(bytes, out, blocks::q5_1),
+        Dtype::Q2K => blocks::convert(bytes, out, blocks::q2_k),
+        Dtype::Q3K => blocks::convert(bytes, out, blocks::q3_k),
+        Dtype::Q4K => blocks::convert(bytes, out, blocks::q4_k),
+        Dtype::Q5K => blocks::convert(bytes, out, blocks::q5_k),
+        Dtype::Q6K => blocks::convert(bytes, out, blocks::q6_k),
+        Dtype::Iq4Nl => blocks::convert(bytes, out, blocks::iq4_nl),
+        Dtype::Mxfp4 => blocks::convert(bytes, out, blocks::mxfp4),
     }
 }
 
@@ -274,7 +334,7 @@ mod tests {
         for (dtype, bytes) in &pairs {
             let of_rows = stored.scaled(&view(*dtype, 2, 1, bytes), (1, 2)).unwrap();
             assert_eq!(of_rows.to_vec(), [0.5, 1.0, 0.75, 1.0], "{dtype:?}");
-            let one = view(*dtype, 1, 1, &bytes[..dtype.size()]);
+            let one = view(*dtype, 1, 1, &bytes[..dtype.block().1]);
             assert_eq!(stored.scaled(&one, (2, 2)).unwrap().to_vec(), [0.5, 1.0, 1.5, 2.0], "{dtype:?}");
             // Blocks that reach beyond the matrix, as far as numbers go.
             let huge = stored.scaled(&one, (usize::MAX, usize::MAX)).unwrap();

@@ -42,8 +42,8 @@ impl Checkpoint {
         Self::open_with(path, &mut |_| ())
     }
 
-    /// Opens a folder, or the built-in demo model where `path` is none, and reads its `config.json` and its
-    /// end tokens. Where there is no such folder, `path` may be a name on the Hugging Face hub: `owner/name`, or
+    /// Opens a folder, a GGUF file (the first one where it was split), or the built-in demo model where `path` is none,
+    /// and reads its config and its end tokens. Where there is no such folder or file, `path` may be a name on the Hugging Face hub: `owner/name`, or
     /// `owner/name@revision`. It is looked up in the cache of Hugging Face, else downloaded into it, of which `progress`
     /// hears; the variables `HF_HOME`, `HF_HUB_CACHE`, `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_OFFLINE` and
     /// `HF_HUB_DOWNLOAD_TIMEOUT` mean what they mean elsewhere.
@@ -56,12 +56,7 @@ impl Checkpoint {
         let source = Source::open_with(path, progress)?;
         let mut seen = Seen::default();
         SMALL.into_iter().chain([INDEX]).for_each(|name| seen.look(&source, name));
-        let config = source.read_stamped("config.json")?;
-        let (config, stamp) = config.ok_or_else(|| missing(&source, "config.json"))?;
-        if stamp.is_some() {
-            seen.note("config.json", stamp);
-        }
-        let spec = config::read(&config)?;
+        let spec = read_config(&source, &mut seen)?;
         refuse_beside(&source)?;
         let end_tokens = end_tokens(&source, &spec)?.into();
         let (tokenizer, chat, grammars) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
@@ -185,6 +180,20 @@ impl Checkpoint {
     pub fn end_tokens(&self) -> Arc<[u32]> {
         self.0.end_tokens.clone()
     }
+}
+
+/// The spec that `config.json` asks for, or the metadata of a GGUF file; notes what the system says of the file.
+fn read_config(source: &Source, seen: &mut Seen) -> Result<Spec> {
+    if let Source::Gguf(gguf) = source {
+        gguf.note(seen);
+        return config::read_gguf(gguf);
+    }
+    let config = source.read_stamped("config.json")?;
+    let (config, stamp) = config.ok_or_else(|| missing(source, "config.json"))?;
+    if stamp.is_some() {
+        seen.note("config.json", stamp);
+    }
+    config::read(&config)
 }
 
 fn missing(source: &Source, name: &str) -> Error {

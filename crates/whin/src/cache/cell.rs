@@ -15,7 +15,6 @@ use super::reader::{self, Packed, Unusable, Witness};
 use super::sources::Sources;
 use super::writer::Writer;
 use super::{CacheMode, Verify};
-use crate::checkpoint::Source;
 use crate::model::Spec;
 use crate::{Error, ErrorKind, Result, Weights};
 
@@ -53,14 +52,14 @@ impl Cell {
         (mode, verify): (&CacheMode, Verify),
         threads: usize,
     ) -> Option<Self> {
-        let (Source::Folder(checkpoint), Some(layout)) = (sources.source(), layout) else { return None };
+        let (Some(checkpoint), Some(layout)) = (sources.source().path(), layout) else { return None };
         if *mode == CacheMode::Off {
             return None;
         }
         let subject = Subject::new(spec, form, layout);
         let name = subject.cell_name();
-        let folders = places::roots(checkpoint, mode).into_iter().map(|root| root.join(&name)).collect();
-        let checkpoint = fs::canonicalize(checkpoint).unwrap_or_else(|_| checkpoint.clone());
+        let folders = places::roots(&checkpoint, mode).into_iter().map(|root| root.join(&name)).collect();
+        let checkpoint = places::full(&checkpoint);
         Some(Self { sources, subject, checkpoint, folders, verify, threads, stale: None, blocked: None })
     }
 

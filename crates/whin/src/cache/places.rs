@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use super::manifest::Subject;
 use super::{CacheMode, cell, reader, writer};
+use crate::checkpoint::gguf::is_gguf;
 use crate::checkpoint::hub::{self, HubName, Settings};
 use crate::checkpoint::source::read_short;
 use crate::{Error, ErrorKind, Result};
@@ -13,20 +14,62 @@ use crate::{Error, ErrorKind, Result};
 /// The folder for cells in that of a checkpoint.
 const IN_CHECKPOINT: &str = ".whin-cache";
 
-/// The folders in which the cells of `checkpoint` may lie, in the order in which they are tried. Links are left alone:
-/// a checkpoint from elsewhere could have them lead anywhere.
+/// The end of the name of a folder in that one, which has the cells of one GGUF file.
+const OF_FILE: &str = ".gguf";
+
+/// The folders in which the cells of `checkpoint`, a folder or a GGUF file, may lie, in the order in which they are
+/// tried. Links are left alone: a checkpoint from elsewhere could have them lead anywhere.
 pub fn roots(checkpoint: &Path, mode: &CacheMode) -> Vec<PathBuf> {
     let elsewhere = |folder: &Path| folder.join(name_elsewhere(checkpoint));
     let mut roots = match mode {
         CacheMode::Auto => {
-            let own = checkpoint.join(IN_CHECKPOINT);
-            [own].into_iter().chain(user_folder().as_deref().map(elsewhere)).collect()
+            own_root(checkpoint).into_iter().chain(user_folder().as_deref().map(elsewhere)).collect()
         }
         CacheMode::Folder(folder) => vec![elsewhere(folder)],
         CacheMode::Off => Vec::new(),
     };
     roots.retain(|root| !root.is_symlink());
     roots
+}
+
+/// The folder for cells in the checkpoint's own one; none where a link is in the way. Those of a file lie apart from
+/// those of other files beside it.
+fn own_root(checkpoint: &Path) -> Option<PathBuf> {
+    let (folder, name) = match checkpoint.is_file() {
+        true => (parent(checkpoint), checkpoint.file_name()),
+        false => (checkpoint, None),
+    };
+    let root = folder.join(IN_CHECKPOINT);
+    let Some(name) = name else { return Some(root) };
+    let mut name = name.to_owned();
+    if !name.to_string_lossy().ends_with(OF_FILE) {
+        name.push(OF_FILE);
+    }
+    (!root.is_symlink()).then(|| root.join(name))
+}
+
+/// All folders for cells in that of a checkpoint: its own, and those of GGUF files in it.
+fn own_roots(checkpoint: &Path) -> Vec<PathBuf> {
+    let Some(root) = own_root(checkpoint).filter(|root| !root.is_symlink()) else { return Vec::new() };
+    let is_of_file = |path: &PathBuf| path.to_string_lossy().ends_with(OF_FILE);
+    let of_files = folders(&root).unwrap_or_default().into_iter().filter(is_of_file);
+    let mut roots: Vec<PathBuf> = of_files.collect();
+    roots.push(root);
+    roots
+}
+
+fn parent(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The whole path of a checkpoint. A file keeps its name: the cache of the hub has links to files whose names say
+/// nothing.
+pub fn full(checkpoint: &Path) -> PathBuf {
+    let whole = match (checkpoint.is_file(), checkpoint.file_name()) {
+        (true, Some(name)) => fs::canonicalize(parent(checkpoint)).map(|folder| folder.join(name)),
+        _ => fs::canonicalize(checkpoint),
+    };
+    whole.unwrap_or_else(|_| checkpoint.to_owned())
 }
 
 /// The user's folder for the cells of checkpoints whose own folders cannot be written: `whin` in what
@@ -37,7 +80,7 @@ fn user_folder() -> Option<PathBuf> {
 
 /// The name of a checkpoint among others: readable, and its own.
 fn name_elsewhere(checkpoint: &Path) -> String {
-    let path = fs::canonicalize(checkpoint).unwrap_or_else(|_| checkpoint.to_owned());
+    let path = full(checkpoint);
     let hash = blake3::hash(path.as_os_str().as_encoded_bytes()).to_hex();
     // Snapshots of the hub are named by their commit, and lie two levels below the model's name.
     let parts: Vec<_> = path.iter().rev().take(3).map(|part| part.to_string_lossy()).collect();
@@ -69,12 +112,12 @@ pub struct Cached {
     pub written: Option<SystemTime>,
 }
 
-/// The folders of the checkpoint that `model` names: itself, or all its snapshots in the cache of the Hugging Face hub.
+/// The folders of the checkpoint that `model` names: itself, folder or GGUF file, or all its snapshots in the cache of the Hugging Face hub.
 ///
 /// # Errors
 /// [`CheckpointNotFound`](ErrorKind::CheckpointNotFound) where there is none; nothing is downloaded.
 pub fn folders_of(model: &Path) -> Result<Vec<PathBuf>> {
-    if model.is_dir() {
+    if model.is_dir() || (model.is_file() && is_gguf(model)) {
         return Ok(vec![model.to_owned()]);
     }
     let name = model.to_str().and_then(HubName::parse);
@@ -99,7 +142,7 @@ pub fn list(shared: Option<&Path>, checkpoints: &[PathBuf]) -> Result<Vec<Cached
     if own.is_empty() && shared.is_none() {
         own.extend(Settings::from_env().map_or(Vec::new(), |settings| hub::snapshots(&settings, None)));
     }
-    let mut roots: Vec<PathBuf> = own.iter().map(|path| path.join(IN_CHECKPOINT)).collect();
+    let mut roots: Vec<PathBuf> = own.iter().flat_map(|path| own_roots(path)).collect();
     if let Some(shared) = shared.map(Path::to_owned).or_else(user_folder) {
         match checkpoints {
             [] => roots.extend(folders(&shared)?),
@@ -145,6 +188,10 @@ pub fn remove(cached: &Cached) -> Result<()> {
             let _ = fs::remove_file(note);
         }
         let _ = fs::remove_dir(root);
+        // Cells of a GGUF file lie one level deeper, in a folder that goes with the last of them.
+        if let Some(outer) = root.parent().filter(|outer| outer.ends_with(IN_CHECKPOINT)) {
+            let _ = fs::remove_dir(outer);
+        }
     }
     Ok(())
 }

@@ -8,9 +8,10 @@ pub mod safetensors;
 pub mod seen;
 pub mod source;
 pub mod storage;
+pub mod tensors;
 
 pub use eos::end_tokens;
 pub use hub::Download;
-pub use safetensors::{TensorRef, Tensors};
 pub use source::Source;
 pub use storage::Storage;
+pub use tensors::{TensorRef, Tensors};

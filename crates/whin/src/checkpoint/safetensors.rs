@@ -1,22 +1,18 @@
-//! The tensors of a checkpoint, in one file or many. Gives each to whoever claims it, once. Knows no model.
+//! The tensors of safetensors files, one or many: which of them there are, and from which file each is taken. Knows
+//! no model.
 
-mod scales;
-
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
-use whin_kernels::bytes::Bytes;
-use whin_kernels::{Dtype, Tensor};
 
-use super::header::{self, Entry, LONGEST_NAME, MOST_TENSORS};
+use super::header::{self, LONGEST_NAME, MOST_TENSORS};
 use super::seen::Seen;
 use super::source::Source;
-use super::storage::{Storage, refuse_foreign};
+use super::tensors::{Format, Place, Shard, Tensors, listed};
 use crate::{Error, ErrorKind, Result};
-use scales::Scales;
 
 /// Says which file holds which tensor.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
@@ -29,327 +25,52 @@ const LONGEST_INDEX: usize = 32 << 20;
 /// More files than any checkpoint has; each one that is named costs a look at the folder.
 const MOST_FILES: usize = 10_000;
 
-/// More problems than this are counted, not listed.
-const MOST_LISTED: usize = 20;
-
-/// All tensors of a checkpoint, of which none has been read yet.
+/// Opens the files that `model.safetensors.index.json` names, or `model.safetensors` where there is no index.
 ///
-/// Claims that fail are noted and told together by [`Self::finish`], before anything large is allocated.
-#[derive(Debug)]
-pub struct Tensors {
-    tensors: BTreeMap<String, Place>,
-    files: Vec<String>,
-    claimed: HashSet<String>,
-    problems: Vec<String>,
-    unsupported: Vec<String>,
-    storage: Storage,
-    seen: Seen,
-}
-
-#[derive(Clone, Debug)]
-struct Place {
-    file: Arc<Shard>,
-    entry: Entry,
-}
-
-#[derive(Debug)]
-struct Shard {
-    name: String,
-    bytes: Bytes,
-}
-
-impl Tensors {
-    /// Opens the files that `model.safetensors.index.json` names, or `model.safetensors` where there is no index.
-    ///
-    /// The index decides which file a tensor is taken from. A tensor that it does not list counts as present when a
-    /// file that it does name holds it, as in the reference; when two do, they must hold the same bytes.
-    ///
-    /// # Errors
-    /// `invalid_checkpoint` naming the file, and for a missing file a tensor that it should hold; `io` where the
-    /// system denies access.
-    pub fn open(source: &Source) -> Result<Self> {
-        let mut seen = Seen::default();
-        let index = match source.read_stamped(INDEX)? {
-            Some((json, stamp)) => {
-                stamp.is_some().then(|| seen.note(INDEX, stamp));
-                parse_index(source, &json)?
+/// The index decides which file a tensor is taken from. A tensor that it does not list counts as present when a
+/// file that it does name holds it, as in the reference; when two do, they must hold the same bytes.
+///
+/// # Errors
+/// `invalid_checkpoint` naming the file, and for a missing file a tensor that it should hold; `io` where the
+/// system denies access.
+pub(super) fn tensors(source: &Source) -> Result<Tensors> {
+    let mut seen = Seen::default();
+    let index = match source.read_stamped(INDEX)? {
+        Some((json, stamp)) => {
+            stamp.is_some().then(|| seen.note(INDEX, stamp));
+            parse_index(source, &json)?
+        }
+        None => BTreeMap::new(),
+    };
+    let mut files = files(source, &index)?;
+    if files.is_empty() {
+        files.push(SINGLE.to_owned());
+    }
+    let shards = open_shards(source, &files, &index, &mut seen)?;
+    let mut tensors: BTreeMap<String, Place> = BTreeMap::new();
+    for shard in shards {
+        let entries = header::read(&shard.bytes)
+            .map_err(|what| invalid(format!("{} {what}", source.describe(&shard.name))))?;
+        for entry in entries {
+            if index.get(&entry.name).is_some_and(|named| *named != shard.name) {
+                continue;
             }
-            None => BTreeMap::new(),
-        };
-        let mut files = files(source, &index)?;
-        if files.is_empty() {
-            files.push(SINGLE.to_owned());
-        }
-        let shards = open_shards(source, &files, &index, &mut seen)?;
-        let mut tensors: BTreeMap<String, Place> = BTreeMap::new();
-        for shard in shards {
-            let entries = header::read(&shard.bytes)
-                .map_err(|what| invalid(format!("{} {what}", source.describe(&shard.name))))?;
-            for entry in entries {
-                if index.get(&entry.name).is_some_and(|named| *named != shard.name) {
-                    continue;
-                }
-                let place = Place { file: shard.clone(), entry };
-                if let Some(other) = tensors.get(&place.entry.name) {
-                    require_same(other, &place)?;
-                    continue;
-                }
-                tensors.insert(place.entry.name.clone(), place);
+            let place = Place { file: shard.clone(), entry };
+            if let Some(other) = tensors.get(&place.entry.name) {
+                require_same(other, &place)?;
+                continue;
             }
-        }
-        let absent = index.iter().filter(|(name, _)| !tensors.contains_key(*name));
-        let absent =
-            absent.map(|(name, file)| format!("{INDEX} places tensor {name:?} in {file}, which lacks it"));
-        let absent: Vec<String> = absent.collect();
-        if !absent.is_empty() {
-            return Err(invalid(listed("the index and the files do not fit", &absent)));
-        }
-        let (claimed, problems, unsupported, storage) = Default::default();
-        Ok(Self { tensors, files, claimed, problems, unsupported, storage, seen })
-    }
-
-    /// Hears how the checkpoint says that its matrices are stored, before the first claim.
-    ///
-    /// # Errors
-    /// `unsupported_architecture` where the names of the tensors show that they are quantised in another form.
-    pub fn stored_as(&mut self, storage: Storage) -> Result<()> {
-        self.storage = storage;
-        refuse_foreign(self.names())
-    }
-
-    /// The names of the files that hold them.
-    pub fn files(&self) -> &[String] {
-        &self.files
-    }
-
-    /// What the system said of those files, and of the index, as they were opened.
-    pub fn seen(&self) -> &Seen {
-        &self.seen
-    }
-
-    /// Whether a tensor of this name is there.
-    pub fn contains(&self, name: &str) -> bool {
-        self.tensors.contains_key(name)
-    }
-
-    /// The names of all tensors, sorted.
-    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
-        self.tensors.keys().map(String::as_str)
-    }
-
-    /// Takes the tensor `name` of rank one or two, with its scales where its type needs them. None, with a problem noted
-    /// for [`Self::finish`], where it is missing, has been claimed before, or has another shape or a type that cannot be
-    /// read, or where its scales are missing or wrong.
-    pub fn claim(&mut self, name: &str, shape: &[usize]) -> Option<TensorRef> {
-        let Some(place) = self.tensors.get(name) else {
-            self.problems.push(format!("tensor {name:?} is missing from {}", self.files_shown()));
-            return None;
-        };
-        let file = &place.file.name;
-        if !self.claimed.insert(name.to_owned()) {
-            self.problems.push(format!("tensor {name:?} in {file} is asked for twice"));
-            return None;
-        }
-        let place = place.clone();
-        let scales = self.take_scales(&place);
-        let (file, entry) = (&place.file.name, &place.entry);
-        if entry.shape != shape {
-            let found = &entry.shape;
-            self.problems.push(format!("tensor {name:?} in {file}: expected {shape:?}, found {found:?}"));
-            return None;
-        }
-        match self.with_scales(&place, &scales) {
-            Ok(tensor) => Some(tensor),
-            Err(Fault::Unsupported(problem)) => {
-                self.unsupported.push(problem);
-                None
-            }
-            Err(Fault::Invalid(problem)) => {
-                self.problems.push(problem);
-                None
-            }
+            tensors.insert(place.entry.name.clone(), place);
         }
     }
-
-    /// Takes the tensor `name` whatever its shape, as one that may be there but is not needed. None where it is not
-    /// there, has been claimed before, or cannot be read.
-    pub fn take(&mut self, name: &str) -> Option<TensorRef> {
-        let place = self.tensors.get(name)?.clone();
-        if !self.claimed.insert(name.to_owned()) {
-            return None;
-        }
-        let scales = self.take_scales(&place);
-        self.with_scales(&place, &scales).ok()
+    let absent = index.iter().filter(|(name, _)| !tensors.contains_key(*name));
+    let absent =
+        absent.map(|(name, file)| format!("{INDEX} places tensor {name:?} in {file}, which lacks it"));
+    let absent: Vec<String> = absent.collect();
+    if !absent.is_empty() {
+        return Err(invalid(listed("the index and the files do not fit", &absent)));
     }
-
-    /// The tensor at `place`, with its scales where its type needs them, out of those that were found for it.
-    fn with_scales(&self, place: &Place, scales: &[Place]) -> Result<TensorRef, Fault> {
-        let (name, file, stored) = (&place.entry.name, &place.file.name, place.entry.dtype);
-        let unsupported = || {
-            Fault::Unsupported(format!(
-                "tensor {name:?} in {file} is stored as {stored}, which cannot be read yet; accepted: BF16, F16, F32, \
-                 F64, and with scales F8_E4M3, F8_E5M2, I8"
-            ))
-        };
-        let mut tensor = TensorRef::new(place).ok_or_else(unsupported)?;
-        if tensor.dtype.needs_scale() {
-            if let Some(what) = self.storage.contradiction(tensor.dtype) {
-                return Err(Fault::Invalid(format!(
-                    "tensor {name:?} in {file} is stored as {stored}, which contradicts {what} in the \
-                     quantization_config of config.json; get both again from the same place"
-                )));
-            }
-            let scales = self.scales(place, tensor.shape(), scales).map_err(Fault::Invalid)?;
-            tensor.scales = Some(scales);
-        }
-        Ok(tensor)
-    }
-
-    /// Notes a problem to be told by [`Self::finish`].
-    pub fn note(&mut self, problem: String) {
-        self.problems.push(problem);
-    }
-
-    /// Ends the claiming. Tensors for which `ignorable` holds may be left over.
-    ///
-    /// # Errors
-    /// `invalid_checkpoint` with every problem of the claims and every tensor that nobody claimed;
-    /// `unsupported_architecture` where the only problem is how tensors are stored.
-    pub fn finish(mut self, ignorable: fn(&str) -> bool) -> Result<()> {
-        let left = self.tensors.iter().filter(|(name, _)| {
-            !self.claimed.contains(*name) && !ignorable(name) && !self.is_activation_scale(name)
-        });
-        let left: Vec<String> = left.map(|(name, place)| self.left_over(name, place)).collect();
-        if self.problems.is_empty() && left.is_empty() && self.unsupported.is_empty() {
-            return Ok(());
-        }
-        // Quantised tensors bring others along (their scales), so those are no problem of their own.
-        let kind = match self.problems.is_empty() && !self.unsupported.is_empty() {
-            true => ErrorKind::UnsupportedArchitecture,
-            false => ErrorKind::InvalidCheckpoint,
-        };
-        self.problems.append(&mut self.unsupported);
-        self.problems.extend(left);
-        Err(Error::new(kind, listed("the weights do not fit config.json", &self.problems)))
-    }
-
-    fn files_shown(&self) -> String {
-        match self.files.as_slice() {
-            [file] => file.clone(),
-            [first, .., last] => format!("{first} … {last}"),
-            [] => SINGLE.to_owned(),
-        }
-    }
-}
-
-/// Why a tensor cannot be had.
-enum Fault {
-    /// Its type is none that is read.
-    Unsupported(String),
-    /// Something is missing, or contradicts something else.
-    Invalid(String),
-}
-
-fn dtype_of(name: &str) -> Option<Dtype> {
-    Some(match name {
-        "BF16" => Dtype::Bf16,
-        "F16" => Dtype::F16,
-        "F32" => Dtype::F32,
-        "F64" => Dtype::F64,
-        "F8_E4M3" => Dtype::F8E4m3,
-        "F8_E5M2" => Dtype::F8E5m2,
-        "I8" => Dtype::I8,
-        _ => return None,
-    })
-}
-
-/// A claimed tensor. Its bytes stay in the file until they are looked at.
-#[derive(Clone, Debug)]
-pub struct TensorRef {
-    place: Place,
-    dtype: Dtype,
-    rows: usize,
-    cols: usize,
-    scales: Option<Scales>,
-}
-
-impl TensorRef {
-    /// The tensor without its scales; none where the type or the rank cannot be viewed.
-    fn new(place: &Place) -> Option<Self> {
-        let dtype = dtype_of(place.entry.dtype)?;
-        let (rows, cols) = match place.entry.shape[..] {
-            [cols] => (1, cols),
-            [rows, cols] => (rows, cols),
-            _ => return None,
-        };
-        Some(Self { place: place.clone(), dtype, rows, cols, scales: None })
-    }
-
-    /// The name in the file.
-    pub fn name(&self) -> &str {
-        &self.place.entry.name
-    }
-
-    /// How the file stores a number.
-    pub fn dtype(&self) -> Dtype {
-        self.dtype
-    }
-
-    /// (rows, cols); a vector has one row.
-    pub fn shape(&self) -> (usize, usize) {
-        (self.rows, self.cols)
-    }
-
-    /// How the file stores the numbers, for people: `BF16`, or `F8_E4M3 with one scale for 128x128`.
-    pub fn storage(&self) -> String {
-        let dtype = self.place.entry.dtype;
-        let with = |scales: &Scales| format!("{dtype} with {}", scales.describe());
-        self.scales.as_ref().map_or_else(|| dtype.to_owned(), with)
-    }
-
-    /// The numbers, scaled, (rows, cols); a vector has one row.
-    pub fn view(&self) -> Tensor<'_> {
-        let tensor = Tensor::new(self.dtype, self.rows, self.cols, self.place.bytes());
-        let tensor = tensor.expect("the header was checked: the bytes are those of the shape");
-        let Some(scales) = &self.scales else { return tensor };
-        let (scales, block) = scales.view();
-        tensor.scaled(&scales, block).expect("scales were claimed with the shape of the blocks")
-    }
-
-    /// Gives the memory behind the bytes back to the system; looking at them again fetches them from the file.
-    pub fn release(&self) {
-        self.place.release();
-        if let Some(scales) = &self.scales {
-            scales.release();
-        }
-    }
-
-    /// Whether `other` has the same type, shape, bytes and scales. Leaves neither in memory.
-    pub fn same_bytes(&self, other: &Self) -> bool {
-        let scales = match (&self.scales, &other.scales) {
-            (Some(scales), Some(others)) => scales.same(others),
-            (scales, others) => scales.is_none() && others.is_none(),
-        };
-        let same = scales && self.place.same(&other.place);
-        self.release();
-        other.release();
-        same
-    }
-}
-
-impl Place {
-    fn bytes(&self) -> &[u8] {
-        &self.file.bytes[self.entry.start..self.entry.end]
-    }
-
-    fn release(&self) {
-        self.file.bytes.release(self.entry.start..self.entry.end);
-    }
-
-    fn same(&self, other: &Self) -> bool {
-        let (a, b) = (&self.entry, &other.entry);
-        a.dtype == b.dtype && a.shape == b.shape && self.bytes() == other.bytes()
-    }
+    Ok(Tensors::new(Format::Safetensors, tensors, files, seen))
 }
 
 fn require_same(a: &Place, b: &Place) -> Result<()> {
@@ -451,7 +172,7 @@ fn open_shards(
         match source.read_stamped(file)? {
             Some((bytes, stamp)) => {
                 stamp.is_some().then(|| seen.note(file, stamp));
-                shards.push(Arc::new(Shard { name: file.clone(), bytes }));
+                shards.push(Arc::new(Shard { name: file.clone(), bytes: bytes.into() }));
             }
             None => match holds.get(file.as_str()) {
                 Some(tensor) => {
@@ -483,46 +204,4 @@ fn no_weights(source: &Source) -> Error {
 
 fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidCheckpoint, message)
-}
-
-fn listed(title: &str, problems: &[String]) -> String {
-    let mut message = format!("{title}:");
-    for problem in problems.iter().take(MOST_LISTED) {
-        message.push_str("\n  - ");
-        message.push_str(problem);
-    }
-    if problems.len() > MOST_LISTED {
-        message.push_str(&format!("\n  and {} more", problems.len() - MOST_LISTED));
-    }
-    message
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::{Destination, Plan};
-
-    #[test]
-    fn the_demo_model_is_claimed_to_the_last_tensor() {
-        let source = Source::open(None).unwrap();
-        let spec = crate::model::config::read(&source.read("config.json").unwrap().unwrap()).unwrap();
-        let loads = Plan::new(&spec).claim(Tensors::open(&source).unwrap()).unwrap();
-        assert_eq!(loads.len(), 2 + 8 * 8);
-        assert!(loads.iter().all(|load| load.to != Destination::Head && !load.parts.is_empty()));
-        let embedding = loads[0].parts[0].view();
-        assert_eq!((embedding.rows(), embedding.cols()), (6144, 320));
-        assert_eq!(loads[1].parts[0].shape(), (1, 320));
-        loads[0].parts[0].release();
-    }
-
-    #[test]
-    fn every_problem_is_told_at_once() {
-        let mut tensors = Tensors::open(&Source::BuiltIn).unwrap();
-        assert!(tensors.claim("model.norm.weight", &[321]).is_none());
-        assert!(tensors.claim("absent", &[1]).is_none());
-        let message = tensors.finish(|name| name.starts_with("model.layers.")).unwrap_err().to_string();
-        assert!(message.contains("expected [321], found [320]"), "{message}");
-        assert!(message.contains("\"absent\" is missing"), "{message}");
-        assert!(message.contains("\"model.embed_tokens.weight\""), "{message}");
-    }
 }

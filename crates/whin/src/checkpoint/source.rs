@@ -190,6 +190,15 @@ impl Source {
         open().map(Some).map_err(|error| denied(&path, error))
     }
 
+    /// Where it lies: the folder, or the GGUF file, of several parts the first. None of what is no file.
+    pub fn path(&self) -> Option<PathBuf> {
+        match self {
+            Self::Folder(folder) => Some(folder.clone()),
+            Self::Gguf(gguf) => gguf.place().path().map(|folder| folder.join(gguf.name())),
+            Self::BuiltIn | Self::Memory(_) => None,
+        }
+    }
+
     /// What to call the file `name` in a message.
     pub fn describe(&self, name: &str) -> String {
         match self {

@@ -4,7 +4,9 @@
 use serde_json::{Map, Value};
 
 use super::families;
+pub use super::families::GgufLayout;
 use super::spec::Spec;
+use crate::checkpoint::gguf::Gguf;
 use crate::error::shortened;
 use crate::{Error, ErrorKind, Result};
 
@@ -29,16 +31,39 @@ pub fn read(config_json: &[u8]) -> Result<Spec> {
     let Value::Object(map) = &value else {
         return Err(broken(format!("holds {}, not a JSON object", shown(&value))));
     };
+    read_map(map, "config.json")
+}
+
+/// Reads what the metadata of a GGUF file says in place of `config.json`.
+///
+/// # Errors
+/// `invalid_checkpoint` where a key is missing or of the wrong type; `unsupported_architecture` with one line for each
+/// key that asks for something that cannot be computed.
+pub fn read_gguf(gguf: &Gguf) -> Result<Spec> {
+    let map = families::config_of_gguf(gguf)?;
+    read_map(&map, &format!("the metadata of {}, as config.json has it", gguf.metadata().file()))
+}
+
+/// How the numbers of the tensors of a GGUF file stand.
+///
+/// # Errors
+/// `unsupported_architecture` where its architecture is not known.
+pub fn gguf_layout(gguf: &Gguf) -> Result<GgufLayout> {
+    families::layout_of_gguf(gguf.metadata())
+}
+
+/// Reads the keys of `place`.
+fn read_map(map: &Map<String, Value>, place: &str) -> Result<Spec> {
     let mut fields = Fields::new(map, "");
     let spec = families::read(&mut fields);
     match spec {
         Some(spec) if fields.problems.is_empty() => Ok(spec),
-        _ => Err(refusal(&fields.problems)),
+        _ => Err(refusal(&fields.problems, place)),
     }
 }
 
-fn refusal(problems: &[String]) -> Error {
-    let mut message = String::from("this checkpoint asks for what cannot run here; config.json:");
+fn refusal(problems: &[String], place: &str) -> Error {
+    let mut message = format!("this checkpoint asks for what cannot run here; {place}:");
     for problem in problems.iter().take(MOST_LISTED) {
         message.push_str("\n  - ");
         message.push_str(problem);

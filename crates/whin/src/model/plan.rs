@@ -4,8 +4,7 @@ use std::fmt;
 
 use super::spec::{FeedForward, Mixer, Spec};
 use crate::Result;
-use crate::checkpoint::Storage;
-use crate::checkpoint::safetensors::{TensorRef, Tensors};
+use crate::checkpoint::{Storage, TensorRef, Tensors};
 
 const EMBEDDING: &str = "model.embed_tokens.weight";
 const HEAD: &str = "lm_head.weight";

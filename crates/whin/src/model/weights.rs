@@ -212,7 +212,7 @@ fn each<B: Backend>(
     progress: &mut Progress<'_>,
     take: &mut Take<'_, B>,
 ) -> Result<()> {
-    let bytes = |part: &TensorRef| (part.shape().0 * part.shape().1 * part.dtype().size()) as u64;
+    let bytes = |part: &TensorRef| part.bytes() as u64;
     let total = loads.iter().flat_map(|load| &load.parts).map(bytes).sum();
     let mut done = 0;
     for load in loads {

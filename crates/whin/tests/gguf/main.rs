@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
 
 mod build;
+mod types;
 
 use std::fs;
 

@@ -1,19 +1,25 @@
 //! The files of one GGUF checkpoint: the one that was named and, where it was split, the other parts beside it.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use whin_kernels::bytes::Bytes;
+use whin_kernels::{Dtype, Tensor};
 
 use super::metadata::Metadata;
 use super::reader::{self, Header};
 use crate::checkpoint::header::{Entry, MOST_TENSORS};
-use crate::checkpoint::seen::Stamp;
+use crate::checkpoint::seen::{Seen, Stamp};
 use crate::checkpoint::source::Source;
+use crate::error::shortened;
 use crate::{Error, ErrorKind, Result};
 
 /// More parts than any file was split into.
 const MOST_PARTS: u64 = 10_000;
+
+/// Vectors that are no weights have a number for each pair of a head.
+const LONGEST_VECTOR: usize = 1 << 16;
 
 /// More parts that are missing than this are counted, not listed.
 const MOST_LISTED: usize = 20;
@@ -29,7 +35,7 @@ pub struct Gguf {
 
 /// One file.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(in crate::checkpoint) struct Part {
     pub name: String,
     pub bytes: Arc<Bytes>,
     /// What the system said of the very file that is mapped.
@@ -65,6 +71,7 @@ impl Gguf {
         let mut parts = vec![first];
         if let Some(split) = Split::of(&parts[0])? {
             split.open_others(&place, &mut parts)?;
+            check_names(&parts)?;
         }
         Ok(Self { place, parts })
     }
@@ -74,8 +81,37 @@ impl Gguf {
         &self.parts[0].header.metadata
     }
 
+    /// Notes what the system said of the files when they were opened.
+    pub fn note(&self, seen: &mut Seen) {
+        for part in self.parts.iter().filter(|part| part.stamp.is_some()) {
+            seen.note(&part.name, part.stamp.clone());
+        }
+    }
+
+    /// The shape of the tensor `name`, outputs first; none where it is not there.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.entry(name).map(|(_, entry)| entry.shape.as_slice())
+    }
+
+    /// The numbers of the tensor `name`, where it is a short vector of f32.
+    pub fn vector(&self, name: &str) -> Option<Vec<f32>> {
+        let (part, entry) = self.entry(name)?;
+        let [length] = entry.shape[..] else { return None };
+        let bytes = &part.bytes[entry.start..entry.end];
+        let tensor = Tensor::new(Dtype::F32, 1, length, bytes)?;
+        (entry.dtype == "F32" && length <= LONGEST_VECTOR).then(|| tensor.to_vec())
+    }
+
+    fn entry(&self, name: &str) -> Option<(&Part, &Entry)> {
+        let found = |part| {
+            let (part, name): (&Part, &str) = (part, name);
+            Some((part, part.entries().iter().find(|entry| entry.name == name)?))
+        };
+        self.parts.iter().find_map(found)
+    }
+
     /// What the files lie in.
-    pub(crate) fn place(&self) -> &Source {
+    pub(in crate::checkpoint) fn place(&self) -> &Source {
         &self.place
     }
 
@@ -85,7 +121,7 @@ impl Gguf {
     }
 
     /// The files.
-    pub(crate) fn parts(&self) -> &[Part] {
+    pub(in crate::checkpoint) fn parts(&self) -> &[Part] {
         &self.parts
     }
 }
@@ -212,6 +248,23 @@ impl Split {
         }
         Ok(())
     }
+}
+
+/// Refuses tensors that stand in two parts. Those of one part have been compared already.
+fn check_names(parts: &[Part]) -> Result<()> {
+    let mut found = HashMap::new();
+    for part in parts {
+        for entry in part.entries() {
+            if let Some(other) = found.insert(entry.name.as_str(), part.name.as_str()) {
+                let (name, part) = (shortened(entry.name.clone(), 100), &part.name);
+                return Err(invalid(format!(
+                    "tensor {name:?} stands in {other} and in {part}: they are not of one checkpoint, so get all again \
+                     from the same place"
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn invalid(message: String) -> Error {

@@ -1,5 +1,6 @@
 //! The families of models that can be run. A new one is a reader of its config and a row in the table.
 
+mod gguf;
 mod quantization;
 mod qwen3;
 
@@ -8,6 +9,8 @@ use serde_json::Value;
 use super::config::Fields;
 use super::spec::Spec;
 use crate::checkpoint::Storage;
+pub use gguf::Layout as GgufLayout;
+pub(super) use gguf::{config_of_gguf, layout_of_gguf};
 
 /// How a family is recognised and read.
 struct Family {

@@ -1,0 +1,195 @@
+//! The architectures of GGUF files that are known: what each is called in `config.json`, which keys its metadata may
+//! have and what these are called there, and how its tensors differ from those of transformers.
+//!
+//! Names are those of `llama-arch.cpp` in llama.cpp; what converters do to keys and tensors is in its folder
+//! `conversion`.
+
+use super::{Reading, derive};
+use crate::Result;
+
+/// One architecture.
+pub(super) struct Architecture {
+    /// `general.architecture`
+    pub name: &'static str,
+    /// `model_type`
+    pub model_type: &'static str,
+    /// Beyond [`COMMON`], which they replace where they have the same name.
+    pub keys: &'static [Key],
+    /// Switches of the config that are on where the first layer has a tensor of this name.
+    pub switches: &'static [(&'static str, &'static str)],
+    /// Adds what follows from other keys.
+    pub derive: fn(&mut Reading<'_>) -> Result<()>,
+    pub layout: Layout,
+}
+
+/// How the numbers of tensors stand, where that is not as transformers has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// In each head of queries and keys the two rows that turn together stand side by side: 0, d/2, 1, d/2 + 1 …
+    pub paired_rows: bool,
+    /// The weights of norms have had one added to them, as their family does when it runs. Not so that of the linear
+    /// attention.
+    pub raised_norms: bool,
+    /// The heads of values of a linear attention go round the heads of keys (0, 1, … 0, 1, …), where transformers has
+    /// them in groups (0, 0, … 1, 1, …).
+    pub tiled_values: bool,
+}
+
+/// A key of the metadata, without the name of the architecture, and what becomes of it.
+pub(super) type Key = (&'static str, To);
+
+#[derive(Clone, Copy)]
+pub(super) enum To {
+    /// The whole number under this key of the config; a list with one number for each layer must have one value.
+    Integer(&'static str),
+    /// The number under this key.
+    Number(&'static str),
+    /// Only this number does what is done without the key.
+    Only(f64),
+    /// Read by a function, or of no effect on what is computed.
+    Known,
+}
+
+use To::{Integer, Known, Number, Only};
+
+/// Keys of every architecture.
+pub(super) const COMMON: &[Key] = &[
+    ("block_count", Known),
+    ("context_length", Integer("max_position_embeddings")),
+    ("embedding_length", Integer("hidden_size")),
+    ("feed_forward_length", Integer("intermediate_size")),
+    ("vocab_size", Known),
+    ("tensor_data_layout", Known),
+    ("attention.causal", Only(1.0)),
+    ("attention.head_count", Integer("num_attention_heads")),
+    ("attention.head_count_kv", Integer("num_key_value_heads")),
+    ("attention.key_length", Known),
+    ("attention.value_length", Known),
+    ("attention.layer_norm_rms_epsilon", Number("rms_norm_eps")),
+    ("pooling_type", Only(0.0)),
+    ("rope.dimension_count", Known),
+    ("rope.freq_base", Known),
+    ("rope.scale_linear", Known),
+    ("rope.scaling.attn_factor", Known),
+    ("rope.scaling.factor", Known),
+    ("rope.scaling.finetuned", Known),
+    ("rope.scaling.original_context_length", Known),
+    ("rope.scaling.type", Known),
+    ("rope.scaling.yarn_attn_factor", Known),
+    ("rope.scaling.yarn_beta_fast", Known),
+    ("rope.scaling.yarn_beta_slow", Known),
+    ("rope.scaling.yarn_ext_factor", Known),
+    ("rope.scaling.yarn_log_multiplier", Known),
+];
+
+const EXPERTS: &[Key] = &[
+    ("expert_count", Integer("num_experts")),
+    ("expert_used_count", Integer("num_experts_per_tok")),
+    ("expert_feed_forward_length", Integer("moe_intermediate_size")),
+    ("expert_shared_feed_forward_length", Integer("shared_expert_intermediate_size")),
+];
+
+const LLAMA: &[Key] = &[
+    ("expert_count", Integer("num_local_experts")),
+    ("expert_used_count", Integer("num_experts_per_tok")),
+    ("expert_feed_forward_length", Integer("intermediate_size")),
+];
+
+const GPT_OSS: &[Key] = &[LLAMA[0], LLAMA[1], LLAMA[2], WINDOW[0], WINDOW[1], WINDOW[2]];
+
+const WINDOW: &[Key] = &[
+    ("attention.sliding_window", Known),
+    ("attention.sliding_window_pattern", Known),
+    ("rope.freq_base_swa", Known),
+];
+
+const GEMMA: &[Key] = &[
+    WINDOW[0],
+    WINDOW[1],
+    WINDOW[2],
+    ("attn_logit_softcapping", Number("attn_logit_softcapping")),
+    ("final_logit_softcapping", Number("final_logit_softcapping")),
+];
+
+const GRANITE: &[Key] = &[
+    ("attention.scale", Number("attention_multiplier")),
+    ("embedding_scale", Number("embedding_multiplier")),
+    ("residual_scale", Number("residual_multiplier")),
+    ("logit_scale", Number("logits_scaling")),
+    ("rope.scaling.finetuned", Only(1.0)),
+];
+
+const COHERE: &[Key] = &[
+    WINDOW[0],
+    WINDOW[1],
+    WINDOW[2],
+    ("attention.layer_norm_epsilon", Number("layer_norm_eps")),
+    ("logit_scale", Number("logit_scale")),
+];
+
+const LFM: &[Key] = &[
+    ("attention.head_count_kv", Known),
+    ("attention.layer_norm_rms_epsilon", Number("norm_eps")),
+    ("shortconv.l_cache", Integer("conv_L_cache")),
+];
+
+const LINEAR: &[Key] = &[
+    EXPERTS[0],
+    EXPERTS[1],
+    EXPERTS[2],
+    EXPERTS[3],
+    ("attention.recurrent_layers", Known),
+    ("full_attention_interval", Known),
+    ("nextn_predict_layers", Known),
+    // Texts have one position for all sections.
+    ("rope.dimension_sections", Known),
+    ("ssm.conv_kernel", Integer("linear_conv_kernel_dim")),
+    ("ssm.state_size", Integer("linear_key_head_dim")),
+    ("ssm.group_count", Integer("linear_num_key_heads")),
+    ("ssm.time_step_rank", Integer("linear_num_value_heads")),
+    ("ssm.inner_size", Known),
+];
+
+const BIAS: &[(&str, &str)] = &[("attention_bias", "attn_q.bias")];
+const BIASES: &[(&str, &str)] = &[("attention_bias", "attn_q.bias"), ("mlp_bias", "ffn_gate.bias")];
+
+const PLAIN: Layout = Layout { paired_rows: false, raised_norms: false, tiled_values: false };
+const PAIRED: Layout = Layout { paired_rows: true, ..PLAIN };
+const RAISED: Layout = Layout { raised_norms: true, ..PLAIN };
+const TILED: Layout = Layout { tiled_values: true, ..RAISED };
+
+type Derive = fn(&mut Reading<'_>) -> Result<()>;
+
+const fn known(
+    (name, model_type): (&'static str, &'static str),
+    keys: &'static [Key],
+    switches: &'static [(&'static str, &'static str)],
+    derive: Derive,
+    layout: Layout,
+) -> Architecture {
+    Architecture { name, model_type, keys, switches, derive, layout }
+}
+
+/// All that are known. Whether the family can run is for the families to say.
+pub(super) const ARCHITECTURES: &[Architecture] = &[
+    known(("llama", "llama"), LLAMA, BIASES, derive::llama, PAIRED),
+    known(("mistral3", "mistral"), &[("attention.temperature_scale", Known)], &[], derive::mistral3, PAIRED),
+    known(("smollm3", "smollm3"), &[], BIASES, derive::smollm3, PAIRED),
+    known(("granite", "granite"), GRANITE, BIASES, derive::nothing, PAIRED),
+    known(("qwen2", "qwen2"), &[], &[], derive::nothing, PLAIN),
+    known(("qwen3", "qwen3"), &[], BIAS, derive::nothing, PLAIN),
+    known(("qwen2moe", "qwen2_moe"), EXPERTS, &[], derive::qwen2moe, PLAIN),
+    known(("qwen3moe", "qwen3_moe"), EXPERTS, BIAS, derive::qwen3moe, PLAIN),
+    known(("gemma2", "gemma2"), GEMMA, BIAS, derive::gemma2, RAISED),
+    known(("gemma3", "gemma3_text"), GEMMA, BIAS, derive::gemma3, RAISED),
+    known(("phi3", "phi3"), WINDOW, &[], derive::phi3, PLAIN),
+    known(("olmo2", "olmo2"), WINDOW, BIAS, derive::olmo2, PLAIN),
+    // Their own pairs stand side by side in transformers, too.
+    known(("glm4", "glm4"), &[], BIAS, derive::nothing, PLAIN),
+    known(("cohere2", "cohere2"), COHERE, BIAS, derive::cohere2, PLAIN),
+    known(("gpt-oss", "gpt_oss"), GPT_OSS, BIAS, derive::gpt_oss, PLAIN),
+    known(("lfm2", "lfm2"), LFM, &[], derive::lfm2, PLAIN),
+    known(("qwen3next", "qwen3_next"), LINEAR, BIAS, derive::linear, RAISED),
+    known(("qwen35", "qwen3_5_text"), LINEAR, BIAS, derive::linear, TILED),
+    known(("qwen35moe", "qwen3_5_moe_text"), LINEAR, BIAS, derive::linear, TILED),
+];
