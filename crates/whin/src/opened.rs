@@ -106,13 +106,17 @@ impl Checkpoint {
 
     /// Whether there is a tokenizer.
     pub fn has_tokenizer(&self) -> bool {
+        if let Some(metadata) = self.0.source.metadata() {
+            return Tokenizer::is_in(metadata);
+        }
         self.0.source.read("tokenizer.json").is_ok_and(|bytes| bytes.is_some())
     }
 
     /// Its tokenizer, read when it is first asked for.
     ///
     /// # Errors
-    /// [`InvalidCheckpoint`](ErrorKind::InvalidCheckpoint) where `tokenizer.json` is missing or broken.
+    /// [`InvalidCheckpoint`](ErrorKind::InvalidCheckpoint) where `tokenizer.json`, or what a GGUF file has in place of it,
+    /// is missing or broken.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         let parts = &*self.0;
         if let Some(tokenizer) = parts.tokenizer.get() {
@@ -122,9 +126,14 @@ impl Checkpoint {
         if let Some(tokenizer) = parts.tokenizer.get() {
             return Ok(tokenizer);
         }
-        let bytes = parts.source.read("tokenizer.json")?;
-        let bytes = bytes.ok_or_else(|| missing(&parts.source, "tokenizer.json"))?;
-        let tokenizer = Tokenizer::from_bytes(&bytes, &parts.source.describe("tokenizer.json"))?;
+        let tokenizer = match parts.source.metadata() {
+            Some(metadata) => Tokenizer::from_gguf(metadata, parts.spec.vocab)?,
+            None => {
+                let bytes = parts.source.read("tokenizer.json")?;
+                let bytes = bytes.ok_or_else(|| missing(&parts.source, "tokenizer.json"))?;
+                Tokenizer::from_bytes(&bytes, &parts.source.describe("tokenizer.json"))?
+            }
+        };
         Ok(parts.tokenizer.get_or_init(|| tokenizer))
     }
 

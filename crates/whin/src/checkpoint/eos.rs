@@ -25,7 +25,8 @@ const TOKENIZER: &str = "tokenizer.json";
 const LONGEST_GENERATION: usize = 1 << 20;
 const LONGEST_TOKENIZER_CONFIG: usize = 16 << 20;
 
-/// The tokens that `generation_config.json`, `config.json` or `tokenizer_config.json` name as ends, each once.
+/// The tokens that `generation_config.json`, `config.json` or `tokenizer_config.json` name as ends, each once. Of a GGUF
+/// file, those that its metadata name, and tokens that end texts by their names.
 ///
 /// # Errors
 /// `invalid_checkpoint` where `generation_config.json` or `tokenizer_config.json` is broken, or the former names a
@@ -36,6 +37,9 @@ pub fn end_tokens(source: &Source, spec: &Spec) -> Result<Vec<u32>> {
         Some(json) => generation_ends(&json, spec.vocab).map_err(|what| broken(source, GENERATION, &what))?,
         None => Vec::new(),
     };
+    if let Some(metadata) = source.metadata() {
+        ends.extend(tokenizer::end_tokens(metadata, spec.vocab)?);
+    }
     ends.extend(&spec.eos);
     ends.extend(tokenizer_end(source, spec.vocab)?);
     let mut seen = std::collections::HashSet::new();

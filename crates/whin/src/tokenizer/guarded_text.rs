@@ -7,8 +7,7 @@ use std::ops::Range;
 
 use tokenizers::normalizer::Range as Part;
 use tokenizers::{
-    Model, NormalizedString, Normalizer, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer,
-    Token,
+    NormalizedString, Normalizer, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Token,
 };
 
 use super::Tokenizer;
@@ -89,7 +88,7 @@ impl Tokenizer {
         if let Some(pre_tokenizer) = inner.get_pre_tokenizer() {
             pre_tokenizer.pre_tokenize(&mut pieces)?;
         }
-        pieces.tokenize(|piece| inner.get_model().tokenize(piece.get()))?;
+        pieces.tokenize(|piece| self.tokenize(piece.get()))?;
         Ok(pieces.into_encoding(None, 0, OffsetType::None)?.get_ids().to_vec())
     }
 }

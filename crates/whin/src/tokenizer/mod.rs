@@ -1,4 +1,4 @@
-//! Text to token ids and back, as the checkpoint's `tokenizer.json` says.
+//! Text to token ids and back, as the checkpoint's `tokenizer.json` says, or the metadata of its GGUF file.
 //!
 //! The `tokenizers` crate does the work; this module decides how it is used: nothing is added, cut or
 //! padded, hostile files become errors, and ids become bytes first and text last. It knows nothing of
@@ -6,21 +6,26 @@
 
 mod bpe;
 mod cost;
+mod gguf;
 mod guarded_text;
 mod outline;
 mod pieces;
+mod scored;
 mod stream;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use tokenizers::models::ModelWrapper;
+use tokenizers::{Model, OffsetType, Token};
 
 use crate::error::shortened;
 use crate::{Error, ErrorKind, Result};
+pub(crate) use gguf::{end_tokens, special_tokens};
 pub(crate) use outline::added_token;
 use outline::{DeclaredToken, Outline};
 use pieces::Pieces;
+use scored::Scored;
 pub use stream::TextStream;
 
 /// One more than the largest id that is believed. The largest known vocabularies have some 900,000 ids;
@@ -47,6 +52,8 @@ pub(crate) struct AddedToken {
 
 struct Shared {
     inner: tokenizers::Tokenizer,
+    /// Takes the place of the model in `inner`, which then only has the ids.
+    scored: Option<Scored>,
     pieces: Pieces,
     special: Vec<bool>, // (vocab_size)
     origin: String,
@@ -82,6 +89,17 @@ impl Tokenizer {
             }
         }
 
+        Self::new(inner, None, largest, origin)
+    }
+
+    /// A tokenizer that was read; `largest` is the largest id of its model.
+    fn new(
+        inner: tokenizers::Tokenizer,
+        scored: Option<Scored>,
+        largest: Option<u32>,
+        origin: &str,
+    ) -> Result<Self> {
+        let invalid = |why: String| Error::new(ErrorKind::InvalidCheckpoint, format!("{origin}: {why}"));
         let added = inner.get_added_tokens_decoder();
         let largest = added.keys().copied().max().max(largest);
         let ids = largest.map_or(0, |largest| largest as usize + 1);
@@ -98,7 +116,7 @@ impl Tokenizer {
                 Error::new(ErrorKind::UnsupportedArchitecture, format!("{origin}: {why}"))
             }
         })?;
-        Ok(Self { shared: Arc::new(Shared { inner, pieces, special, origin: origin.to_owned() }) })
+        Ok(Self { shared: Arc::new(Shared { inner, scored, pieces, special, origin: origin.to_owned() }) })
     }
 
     /// The ids of `text` as it stands: no template, no beginning-of-text token. The names of special
@@ -108,7 +126,25 @@ impl Tokenizer {
     /// `invalid_checkpoint` if the vocabulary has no way to spell the text; `invalid_arguments` if a pattern
     /// of the file gives up on it, as on millions of blanks in a row.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        self.guarded(text, || Ok(self.shared.inner.encode_fast(text, false)?.get_ids().to_vec()))
+        self.guarded(text, || {
+            let Shared { inner, scored, .. } = &*self.shared;
+            if scored.is_none() {
+                return Ok(inner.encode_fast(text, false)?.get_ids().to_vec());
+            }
+            let added = inner.get_added_vocabulary();
+            let mut pieces = added.extract_and_normalize(inner.get_normalizer(), text);
+            pieces.tokenize(|piece| self.tokenize(piece.get()))?;
+            Ok(pieces.into_encoding(None, 0, OffsetType::None)?.get_ids().to_vec())
+        })
+    }
+
+    /// The tokens of a piece of normalized text.
+    fn tokenize(&self, piece: &str) -> tokenizers::Result<Vec<Token>> {
+        let model = self.shared.inner.get_model();
+        match &self.shared.scored {
+            Some(scored) => scored.tokenize(model, piece),
+            None => model.tokenize(piece),
+        }
     }
 
     /// Runs code of the `tokenizers` crate on `text`, and says what is wrong where it fails.

@@ -32,7 +32,7 @@ const LONGEST_PIECE: usize = 1024;
 const MOST_ADDED_VALUES: usize = 1 << 20;
 
 /// Bytes of the contents of added tokens, which become one automaton.
-const LONGEST_ADDED: usize = 4 << 20;
+pub(super) const LONGEST_ADDED: usize = 4 << 20;
 
 /// An added token as the file declares it.
 #[derive(Deserialize)]

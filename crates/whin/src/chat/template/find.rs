@@ -10,7 +10,9 @@ use serde_json::{Map, Value};
 use super::settings::{Entry, Settings, Templates};
 use super::{MAX_SOURCE, unsupported};
 use crate::checkpoint::Source;
+use crate::checkpoint::gguf::Metadata;
 use crate::checkpoint::source::read_short;
+use crate::tokenizer;
 use crate::{Error, ErrorKind, Result};
 
 /// The longest `tokenizer_config.json`, in bytes: some list thousands of tokens.
@@ -31,9 +33,15 @@ const LEGACY: &str = "chat_template.json";
 const SPECIAL: &str = "special_tokens_map.json";
 const TOOL_USE: &str = "additional_chat_templates/tool_use.jinja";
 
+/// The key of a GGUF file's chat template; of further ones, with a dot and their names behind it.
+const KEY: &str = "tokenizer.chat_template";
+
 /// The chat templates of a checkpoint, from the first place that has any.
 pub(super) fn templates(source: &Source) -> Result<Option<Found>> {
     let mut found = Found::new();
+    if let Some(metadata) = source.metadata() {
+        in_metadata(&mut found, metadata)?;
+    }
     if let Some(bytes) = read(source, JINJA, MAX_SOURCE)? {
         let text = std::str::from_utf8(&bytes);
         let text = text.map_err(|_| unsupported(format!("{} is not in UTF-8", source.describe(JINJA))))?;
@@ -53,6 +61,31 @@ pub(super) fn templates(source: &Source) -> Result<Option<Found>> {
         }
     }
     Ok((!found.is_empty()).then_some(found))
+}
+
+/// Enters the templates of a GGUF file.
+fn in_metadata(found: &mut Found, metadata: &Metadata) -> Result<()> {
+    for key in metadata.keys() {
+        let Some(name) = key.strip_prefix(KEY) else { continue };
+        let name = match name.strip_prefix('.') {
+            Some(name) => name,
+            None if name.is_empty() => "default",
+            None => continue,
+        };
+        let Some(text) = metadata.text(key)? else { continue };
+        let place = format!("{} ({})", metadata.file(), crate::error::shortened(key.to_owned(), 80));
+        if text.len() > MAX_SOURCE {
+            let size = text.len();
+            return Err(unsupported(format!(
+                "{place} has {size} bytes, more than the {MAX_SOURCE} that are allowed"
+            )));
+        }
+        if found.len() == MAX_NAMED {
+            return Err(unsupported(format!("{place} is one of more than {MAX_NAMED} chat templates")));
+        }
+        found.insert(name.to_owned(), (text.to_owned(), place));
+    }
+    Ok(())
 }
 
 /// Enters one template, or a list of named ones.
@@ -105,6 +138,10 @@ fn additional(path: &Path) -> Result<Option<String>> {
 /// The special tokens for the template's eyes, as transformers gives them: those of `tokenizer_config.json`, and where that
 /// lists no added tokens, those of `special_tokens_map.json` before them.
 pub(super) fn special_tokens(source: &Source) -> Result<Map<String, Value>> {
+    if let Some(metadata) = source.metadata() {
+        let tokens = tokenizer::special_tokens(metadata)?;
+        return Ok(tokens.into_iter().map(|(name, text)| (name.to_owned(), text.into())).collect());
+    }
     let config = object(source, CONFIG)?.unwrap_or_default();
     let special = if config.lists_added { None } else { object(source, SPECIAL)? };
     let [extra, specific] = config.extra;
