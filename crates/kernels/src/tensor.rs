@@ -70,12 +70,6 @@ impl Dtype {
         }
     }
 
-    /// Bytes of a row of `cols` numbers; none where these are no whole blocks, or too many to count.
-    pub fn row_bytes(self, cols: usize) -> Option<usize> {
-        let (numbers, bytes) = self.block();
-        if cols.is_multiple_of(numbers) { (cols / numbers).checked_mul(bytes) } else { None }
-    }
-
     /// Whether numbers of this type have too little range to be weights without a scale.
     pub fn needs_scale(self) -> bool {
         self.block() == (1, 1)
@@ -110,7 +104,11 @@ struct Scales<'a> {
 impl<'a> Tensor<'a> {
     /// A view of `bytes` as (`rows`, `cols`) numbers; none where the length does not fit, or rows are no whole blocks.
     pub fn new(dtype: Dtype, rows: usize, cols: usize, bytes: &'a [u8]) -> Option<Self> {
-        let len = dtype.row_bytes(cols)?.checked_mul(rows)?;
+        let (numbers, size) = dtype.block();
+        if !cols.is_multiple_of(numbers) {
+            return None;
+        }
+        let len = rows.checked_mul(cols / numbers)?.checked_mul(size)?;
         (bytes.len() == len).then_some(Self { dtype, rows, cols, bytes, scales: None })
     }
 

@@ -84,7 +84,7 @@ impl Tensors {
     /// system denies access.
     pub fn open(source: &Source) -> Result<Self> {
         match source {
-            Source::Gguf(gguf) => Ok(gguf::tensors(gguf)),
+            Source::Gguf(gguf) => gguf::tensors(gguf),
             Source::Folder(_) | Source::BuiltIn | Source::Memory(_) => safetensors::tensors(source),
         }
     }
