@@ -142,6 +142,127 @@ def header():
         {"model.norm.weight": one([0, 1], "I8", [1]), "model.norm.weight_scale": one([1, 3], "BF16", [1])}, b"\1\x80\x7f"))
 
 
+# A GGUF file, or its parts
+
+BLOCKS = {"F32": (0, 1, 4), "F16": (1, 1, 2), "Q4_0": (2, 32, 18), "Q4_1": (3, 32, 20), "Q5_0": (6, 32, 22),
+          "Q5_1": (7, 32, 24), "Q8_0": (8, 32, 34), "Q2_K": (10, 256, 84), "Q6_K": (14, 256, 210),
+          "IQ2_XS": (17, 256, 74), "IQ4_NL": (20, 32, 18), "I8": (24, 1, 1), "BF16": (30, 1, 2), "MXFP4": (39, 32, 17)}
+VALUES = {"u8": (0, "<B"), "i8": (1, "<b"), "u16": (2, "<H"), "u32": (4, "<I"), "i32": (5, "<i"), "f32": (6, "<f"),
+          "bool": (7, "<B"), "u64": (10, "<Q"), "i64": (11, "<q"), "f64": (12, "<d")}
+
+
+def string(text):
+    text = text if isinstance(text, bytes) else text.encode()
+    return struct.pack("<Q", len(text)) + text
+
+
+def value(of):
+    """Text, a list of texts, (type, number), or (type, numbers)."""
+    if isinstance(of, bytes):
+        return of
+    if isinstance(of, str):
+        return struct.pack("<I", 8) + string(of)
+    if isinstance(of, list):
+        return struct.pack("<IIQ", 9, 8, len(of)) + b"".join(map(string, of))
+    (kind, form), what = VALUES[of[0]], of[1]
+    if isinstance(what, list):
+        return struct.pack("<IIQ", 9, kind, len(what)) + b"".join(struct.pack(form, item) for item in what)
+    return struct.pack("<I", kind) + struct.pack(form, what)
+
+
+def gguf_file(keys, entries, version=3, magic=b"GGUF", alignment=32, counts=None, shift=0):
+    """Tensors as (name, type, shape), the outputs first, one behind the other, with data."""
+    header, data = b"", b""
+    for name, dtype, shape in entries:
+        code, numbers, size = BLOCKS[dtype]
+        header += string(name) + struct.pack("<I", len(shape))
+        header += b"".join(struct.pack("<Q", dim) for dim in reversed(shape))
+        header += struct.pack("<IQ", code, len(data) + shift)
+        size = product(shape) // numbers * size
+        data += bytes(i * 7 % 61 for i in range(size))
+        data += bytes(-len(data) % alignment)
+    tensors, pairs = counts or (len(entries), len(keys))
+    head = magic + struct.pack("<IQQ", version, tensors, pairs)
+    head += b"".join(string(key) + value(of) for key, of in keys.items()) + header
+    return head + bytes(-len(head) % alignment) + data
+
+
+GGUF_KEYS = {
+    "general.architecture": "qwen3", "qwen3.block_count": ("u32", 1), "qwen3.context_length": ("u32", 64),
+    "qwen3.embedding_length": ("u32", 32), "qwen3.feed_forward_length": ("u32", 32),
+    "qwen3.attention.head_count": ("u32", 2), "qwen3.attention.head_count_kv": ("u32", 1),
+    "qwen3.attention.key_length": ("u32", 16), "qwen3.attention.value_length": ("u32", 16),
+    "qwen3.attention.layer_norm_rms_epsilon": ("f32", 1e-6), "qwen3.rope.freq_base": ("f32", 1e6),
+    "tokenizer.ggml.tokens": ["a", "b", "c", b"\xff"], "tokenizer.ggml.eos_token_id": ("u32", 3),
+}
+
+
+def gguf_tensors(matrix, vector="F32"):
+    matrix = iter(matrix * 9 if isinstance(matrix, list) else [matrix] * 9)
+    return [("token_embd.weight", next(matrix), [4, 32]), ("output_norm.weight", vector, [32])] + [
+        (f"blk.0.{name}.weight", vector if len(shape) == 1 else next(matrix), shape) for name, shape in [
+            ("attn_norm", [32]), ("attn_q", [32, 32]), ("attn_k", [16, 32]), ("attn_v", [16, 32]),
+            ("attn_q_norm", [16]), ("attn_k_norm", [16]), ("attn_output", [32, 32]), ("ffn_norm", [32]),
+            ("ffn_gate", [32, 32]), ("ffn_up", [32, 32]), ("ffn_down", [32, 32])]]
+
+
+def gguf():
+    tiny = gguf_tensors("Q4_0")
+    with_keys = lambda more, entries=tiny, **how: gguf_file({**GGUF_KEYS, **more}, entries, **how)
+    one = lambda *entries, **how: gguf_file({"general.architecture": "qwen3"}, list(entries), **how)
+    yarn = {"qwen3.rope.scaling.type": "yarn", "qwen3.rope.scaling.factor": ("f32", 2.0),
+            "qwen3.rope.scaling.original_context_length": ("u32", 32)}
+    write("gguf", "tiny", with_keys({"general.name": "a", "general.alignment": ("u32", 32)}))
+    write("gguf", "tiny-v2", with_keys({}, version=2))
+    write("gguf", "tiny-blocks", with_keys({}, gguf_tensors(["Q8_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "MXFP4", "BF16", "F16"])))
+    write("gguf", "tiny-yarn", with_keys(yarn))
+    write("gguf", "tiny-baked", with_keys({}, tiny + [("rope_freqs.weight", "F32", [8])]))
+    write("gguf", "tiny-lists", with_keys({"qwen3.feed_forward_length": ("i32", [32]), "qwen3.attention.head_count_kv": ("u64", [1])}))
+    write("gguf", "tiny-head", with_keys({}, tiny + [("output.weight", "Q8_0", [4, 32])]))
+    parts = [{"split.no": ("u16", no), "split.count": ("u16", 2), "split.tensors.count": ("i32", len(tiny))} for no in (0, 1)]
+    split = [gguf_file({**GGUF_KEYS, **parts[0]}, tiny[:6]), gguf_file(parts[1], tiny[6:])]
+    write("gguf", "tiny-split", SEPARATOR.join(split))
+    write("gguf", "split-missing", split[0])
+    write("gguf", "split-backwards", SEPARATOR.join(split[::-1]))
+    write("gguf", "split-twice", SEPARATOR.join([split[0], split[0]]))
+    write("gguf", "unknown-key", with_keys({"qwen3.odd": ("f32", 1.0)}))
+    write("gguf", "architecture", with_keys({"general.architecture": "mamba"}))
+    write("gguf", "adapter", with_keys({"general.type": "adapter"}))
+    write("gguf", "wrong-types", with_keys({"qwen3.block_count": "one", "qwen3.rope.freq_base": ("bool", 1)}))
+    write("gguf", "no-heads", with_keys({"qwen3.attention.head_count": ("u32", 0)}))
+    write("gguf", "many-layers", with_keys({"qwen3.block_count": ("u64", 2**64 - 1)}))
+    write("gguf", "negative", with_keys({"qwen3.context_length": ("i64", -1)}))
+    write("gguf", "no-number", with_keys({"qwen3.rope.freq_base": ("f32", float("nan"))}))
+    write("gguf", "vocabulary", with_keys({"tokenizer.ggml.eos_token_id": ("u32", 2**32 - 1)}))
+    write("gguf", "hybrid", gguf_file({"general.architecture": "lfm2", **{k.replace("qwen3", "lfm2"): v for k, v in GGUF_KEYS.items() if k[0] == "q"},
+          "lfm2.attention.head_count_kv": ("i32", [0]), "lfm2.shortconv.l_cache": ("u32", 3)}, tiny))
+    write("gguf", "windows", gguf_file({"general.architecture": "gemma3", **{k.replace("qwen3", "gemma3"): v for k, v in GGUF_KEYS.items() if k[0] == "q"},
+          "gemma3.attention.sliding_window": ("u32", 8), "gemma3.attention.sliding_window_pattern": ("bool", [1, 0])}, tiny))
+    write("gguf", "empty", b"")
+    write("gguf", "none", gguf_file({}, []))
+    write("gguf", "magic", one(magic=b"GGML"))
+    write("gguf", "version-1", one(version=1))
+    write("gguf", "big-endian", one(version=3 << 24))
+    write("gguf", "git-lfs", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    write("gguf", "announces-tensors", one(counts=(2**64 - 1, 1)))
+    write("gguf", "announces-keys", one(counts=(0, 2**64 - 1)))
+    write("gguf", "long-text", gguf_file({"a": struct.pack("<IQ", 8, 2**64 - 8)}, []))
+    write("gguf", "long-list", gguf_file({"a": struct.pack("<IIQ", 9, 8, 2**63)}, []))
+    write("gguf", "nested", gguf_file({"a": struct.pack("<IIQ", 9, 9, 1) * 200}, []))
+    write("gguf", "bools", gguf_file({"a": ("bool", 2), "b": ("bool", [0, 1, 255])}, []))
+    for alignment in (0, 3):
+        write("gguf", f"alignment-{alignment}", with_keys({"general.alignment": ("u32", alignment)}))
+    write("gguf", "unaligned", one(("a", "F32", [8]), shift=4))
+    write("gguf", "beyond", one(("a", "F32", [8]), shift=2**63))
+    write("gguf", "overlap", one(("a", "F32", [8]), ("b", "F32", [8])).replace(b"b" + struct.pack("<IQIQ", 1, 8, 0, 32), b"b" + struct.pack("<IQIQ", 1, 8, 0, 0)))
+    write("gguf", "twice", one(("a", "F32", [8]), ("a", "F32", [8])))
+    write("gguf", "overflow", one(("a", "F32", [1])).replace(struct.pack("<IQIQ", 1, 1, 0, 0), struct.pack("<IQQIQ", 2, 2**32, 2**32, 0, 0)))
+    write("gguf", "no-rows", one(("a", "F32", [0, 2**62]), ("b", "Q8_0", [2**61, 0])))
+    write("gguf", "odd-rows", one(("a", "Q8_0", [2, 16])))
+    write("gguf", "other-type", with_keys({}, tiny + [("a", "IQ2_XS", [256]), ("b", "I8", [3])]))
+    write("gguf", "ranks", one(("a", "F32", [1, 2, 3, 4]), ("b", "Q6_K", [2, 2, 256]), ("c", "F32", [])))
+
+
 # model.safetensors.index.json
 
 def index():
@@ -518,5 +639,5 @@ def answer():
     write("answer", "bad-utf8", b"\x0c\x00<tool_call>{\"name\": \"\xff\", \"arguments\": {}}</tool_call>\xf0\x9f")
 
 
-for make in (header, index, config, generation, cache, tokenizer, template, answer):
+for make in (header, gguf, index, config, generation, cache, tokenizer, template, answer):
     make()

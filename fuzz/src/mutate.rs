@@ -20,6 +20,7 @@ fn words(target: &str) -> &'static str {
         "cache" => include_str!("../words/cache"),
         "config" => include_str!("../words/config"),
         "generation" => include_str!("../words/generation"),
+        "gguf" => include_str!("../words/gguf"),
         "header" => include_str!("../words/header"),
         "index" => include_str!("../words/index"),
         "template" => include_str!("../words/template"),
@@ -38,6 +39,7 @@ pub fn mutate(target: &str, data: &[u8], seed: u64) -> Vec<u8> {
     for _ in 0..=mutation.below(4) {
         data = match target {
             "header" => mutation.safetensors(&data),
+            "gguf" => mutation.gguf(&data),
             "answer" => mutation.text(&data),
             "template" => mutation.template(&data),
             _ => mutation.files(&data),
@@ -82,6 +84,51 @@ impl Mutation {
             _ => {}
         }
         [&length[..], &header, &numbers].concat()
+    }
+
+    /// Changes a number or a name in the header of a GGUF file.
+    fn gguf(&mut self, data: &[u8]) -> Vec<u8> {
+        // Names stand behind their lengths, numbers mostly behind names.
+        let words: Vec<&'static str> = self.words.clone();
+        let found = words.iter().flat_map(|word| {
+            let all = data.windows(8 + word.len()).enumerate();
+            let is_word =
+                |part: &[u8]| part[..8] == (word.len() as u64).to_le_bytes() && part[8..] == *word.as_bytes();
+            all.filter(move |(_, part)| is_word(part)).map(|(at, _)| (at, word.len()))
+        });
+        let found: Vec<(usize, usize)> = found.collect();
+        let mut data = data.to_vec();
+        if found.is_empty() || self.below(4) == 0 {
+            return self.bytes(&data);
+        }
+        let (at, length) = self.pick(&found);
+        let end = at + 8 + length;
+        match self.below(3) {
+            0 => {
+                let word = self.word();
+                drop(
+                    data.splice(at..end, [&(word.len() as u64).to_le_bytes()[..], word.as_bytes()].concat()),
+                );
+            }
+            1 => {
+                // The type of a value, the rank of a tensor, or what stands behind them.
+                let at = (end + self.pick(&[0, 4, 8, 12])).min(data.len());
+                let number =
+                    self.pick(&[0u32, 1, 2, 3, 4, 5, 8, 9, 12, 13, 14, 30, 32, 39, 64, 1 << 31, u32::MAX]);
+                let end = (at + 4).min(data.len());
+                drop(data.splice(at..end, number.to_le_bytes()));
+            }
+            _ => {
+                // A length, a dimension or a place.
+                let at = (self.pick(&[at, end + 4, end + 8, end + 12, end + 16, 8, 16])).min(data.len());
+                let huge = [u64::MAX, u64::MAX - 31, 1 << 63, 1 << 62, 1 << 61, 1 << 40, 1 << 32];
+                let small = [0, 1, 2, 3, 16, 31, 32, 33, 64, 96, 128, 256, 4096];
+                let number = if self.below(2) == 0 { self.pick(&huge) } else { self.pick(&small) };
+                let end = (at + 8).min(data.len());
+                drop(data.splice(at..end, number.to_le_bytes()));
+            }
+        }
+        data
     }
 
     /// Changes one of the files of an input.

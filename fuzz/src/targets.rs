@@ -4,11 +4,13 @@
 use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use whin::chat::template::Template;
+use whin::checkpoint::gguf::Gguf;
 use whin::checkpoint::{Source, Tensors, end_tokens};
 pub use whin::fuzzing::answer;
 use whin::fuzzing::{CacheReader, source};
@@ -21,11 +23,12 @@ use xxhash_rust::xxh3::xxh3_64;
 pub type Target = fn(&[u8]) -> bool;
 
 /// Every target by the name of the folder of its corpus.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("answer", answer),
     ("cache", cache),
     ("config", config),
     ("generation", generation),
+    ("gguf", gguf),
     ("header", header),
     ("index", index),
     ("template", template),
@@ -80,6 +83,45 @@ pub fn header(data: &[u8]) -> bool {
     [tiny(""), tiny(BLOCKS)].map(is_model).contains(&true)
 }
 
+/// A GGUF file, or its parts: what they hold, the config that their metadata stands for, and every number.
+pub fn gguf(data: &[u8]) -> bool {
+    let parts = split(data);
+    let name = |index: usize| match parts.len() {
+        1 => "m.gguf".to_owned(),
+        count => format!("m-{:05}-of-{count:05}.gguf", index + 1),
+    };
+    let files = parts.iter().enumerate().map(|(index, bytes)| (name(index), bytes.to_vec()));
+    let place = Source::Memory(Arc::new(files.collect()));
+    let Some(gguf) = sound(Gguf::open(place, &name(0))) else { return false };
+    let gguf = Arc::new(gguf);
+    let source = Source::Gguf(gguf.clone());
+    let metadata = gguf.metadata();
+    for key in metadata.keys() {
+        let found = [
+            sound(metadata.text(key)).flatten().is_some(),
+            sound(metadata.number(key)).flatten().is_some(),
+            sound(metadata.flag(key)).flatten().is_some(),
+            sound(metadata.texts(key)).flatten().is_some_and(|texts| texts.len() == texts.count()),
+            sound(metadata.numbers(key)).flatten().is_some_and(|numbers| numbers.len() == numbers.count()),
+            sound(metadata.flags(key)).flatten().is_some_and(|flags| flags.len() == flags.count()),
+        ];
+        assert!(found.into_iter().filter(|found| *found).count() <= 1, "{key:?} is of several types");
+        let _ = (sound(metadata.integer(key)), sound(metadata.integers(key)));
+        check_message(&metadata.found(key));
+    }
+    let Some(mut tensors) = sound(Tensors::open(&source)) else { return false };
+    let names: Vec<String> = tensors.names().map(str::to_owned).collect();
+    for name in &names {
+        let Some(tensor) = tensors.take(name) else { continue };
+        assert_eq!(tensor.view().to_vec().len(), tensor.shape().0 * tensor.shape().1, "{name}");
+    }
+    let Some(spec) = sound(config::read_gguf(&gguf)) else { return false };
+    let Some(tensors) = sound(Tensors::open(&source)) else { panic!("the same bytes, another end") };
+    let Some(loads) = sound(Plan::new(&spec).claim(tensors)) else { return false };
+    loads.iter().flat_map(|load| &load.parts).for_each(|part| drop(part.view().to_vec()));
+    true
+}
+
 /// `model.safetensors.index.json`, beside two files with a tensor each.
 pub fn index(data: &[u8]) -> bool {
     let file = |name: &str| {
@@ -125,7 +167,7 @@ pub fn generation(data: &[u8]) -> bool {
     let mut files = split(data).into_iter();
     let names = ["generation_config.json", "tokenizer_config.json", "tokenizer.json"];
     let files = names.iter().zip(files.by_ref()).map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec()));
-    let source = Source::Memory(std::sync::Arc::new(files.collect()));
+    let source = Source::Memory(Arc::new(files.collect()));
     let spec = tiny("");
     let Some(ends) = sound(end_tokens(&source, &spec)) else { return false };
     assert!(ends.iter().all(|id| (*id as usize) < spec.vocab));

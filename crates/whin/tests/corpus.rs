@@ -86,6 +86,11 @@ fn headers_of_safetensors() {
 }
 
 #[test]
+fn gguf_files() {
+    replay("gguf");
+}
+
+#[test]
 fn indices() {
     replay("index");
 }
@@ -146,6 +151,7 @@ fn sound_inputs_are_accepted() {
         ("cache", &["sound"][..]),
         ("config", &["base", "largest", "llama3", "longrope", "nested-ropes", "windows", "yarn", "fp8"]),
         ("generation", &["ids", "listed", "looked-up"]),
+        ("gguf", &["tiny", "tiny-blocks", "tiny-split", "tiny-yarn", "tiny-baked", "tiny-lists"]),
         ("header", &["tiny", "tiny-f32-bare", "tiny-blocks", "tiny-rows", "tiny-one", "tiny-head"]),
         ("index", &["sound", "one-file"]),
         ("template", &["chatml", "every-part", "qwen-like", "loops"]),

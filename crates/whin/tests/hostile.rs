@@ -365,7 +365,7 @@ fn folders_without_the_files_say_what_is_missing() {
     fs::remove_file(renamed.path().join("config.json")).unwrap();
     refused(open(renamed.path()), ErrorKind::InvalidCheckpoint, &["no config.json"]);
     let files = folder(&[("m.gguf", b"GGUF"), ("m.safetensors", b"")]);
-    refused(open(&files.path().join("m.gguf")), ErrorKind::UnsupportedArchitecture, &["GGUF"]);
+    refused(open(&files.path().join("m.gguf")), ErrorKind::InvalidCheckpoint, &["m.gguf", "cut off"]);
     let parent = files.path().to_str().unwrap();
     refused(open(&files.path().join("m.safetensors")), ErrorKind::CheckpointNotFound, &["is a file", parent]);
 }

@@ -33,7 +33,7 @@ fn places_without_a_checkpoint() {
     broken(&without, "invalid_checkpoint", &["config.json"]);
     folder.write("model.gguf", "GGUF");
     let gguf = folder.file("model.gguf");
-    refused(["inspect", gguf.to_str().unwrap()], "unsupported_architecture", &["GGUF"]);
+    refused(["inspect", gguf.to_str().unwrap()], "invalid_checkpoint", &["model.gguf", "cut off"]);
 }
 
 #[test]

@@ -39,8 +39,16 @@ pub fn read(config_json: &[u8]) -> Result<Spec> {
 /// `invalid_checkpoint` where a key is missing or of the wrong type; `unsupported_architecture` with one line for each
 /// key that asks for something that cannot be computed.
 pub fn read_gguf(gguf: &Gguf) -> Result<Spec> {
-    let map = families::config_of_gguf(gguf)?;
+    let map = gguf_config(gguf)?;
     read_map(&map, &format!("the metadata of {}, as config.json has it", gguf.metadata().file()))
+}
+
+/// The metadata of a GGUF file as `config.json` would say it.
+///
+/// # Errors
+/// As [`read_gguf`], but for what the family finds.
+pub fn gguf_config(gguf: &Gguf) -> Result<Map<String, Value>> {
+    families::config_of_gguf(gguf)
 }
 /// Reads the keys of `place`.
 fn read_map(map: &Map<String, Value>, place: &str) -> Result<Spec> {

@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
 
 mod build;
+mod config;
+mod hostile;
+mod split;
 mod types;
 
 use std::fs;

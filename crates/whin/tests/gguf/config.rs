@@ -1,0 +1,291 @@
+//! The metadata that llama.cpp's converter makes of a config is read as that config again
+//! (`tools/goldens/gguf_configs.py`).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use whin::ErrorKind;
+use whin::checkpoint::Source;
+use whin::checkpoint::gguf::Gguf;
+use whin::model::config::{gguf_config, read_gguf};
+
+use super::build::{self, File, flag, float, list, tensor, text, texts, uint};
+
+/// Keys of configs that the metadata does not have: those of training and book-keeping, and switches that are off.
+const LEFT_OUT: &[&str] = &[
+    "_sliding_window_pattern",
+    "architectures",
+    "attention_dropout",
+    "block_ffn_dim_multiplier",
+    "block_multiple_of",
+    "cache_implementation",
+    "decoder_sparse_step",
+    "dtype",
+    "embd_pdrop",
+    "embedding_dropout",
+    "initial_context_length",
+    "initializer_range",
+    "layer_norm_bias",
+    "max_window_layers",
+    "no_rope_layers",
+    "output_router_logits",
+    "pretraining_tp",
+    "qkv_bias",
+    "resid_pdrop",
+    "rotary_pct",
+    "router_aux_loss_coef",
+    "router_jitter_noise",
+    "swiglu_limit",
+    "transformers_version",
+    "use_cache",
+    "use_qk_norm",
+];
+
+/// The cases of the fixture.
+fn cases() -> Map<String, Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gguf-configs.json");
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// The value of a key as it lies in a file.
+fn value(kinds: &[Value], value: &Value) -> build::Value {
+    let bytes = |kind: &str, value: &Value| match kind {
+        "uint32" => (build::U32, (value.as_u64().unwrap() as u32).to_le_bytes().to_vec()),
+        "int32" => (build::I32, (value.as_i64().unwrap() as i32).to_le_bytes().to_vec()),
+        "float32" => (build::F32, (value.as_f64().unwrap() as f32).to_le_bytes().to_vec()),
+        "bool" => (build::FLAG, vec![u8::from(value.as_bool().unwrap())]),
+        _ => panic!("{kind}"),
+    };
+    match kinds.iter().map(|kind| kind.as_str().unwrap()).collect::<Vec<_>>()[..] {
+        ["string"] => text(value.as_str().unwrap()),
+        ["array", kind] => {
+            let items: Vec<_> = value.as_array().unwrap().iter().map(|item| bytes(kind, item)).collect();
+            let all: Vec<u8> = items.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+            list(items[0].0, items.len() as u64, &all)
+        }
+        [kind] => {
+            let (code, bytes) = bytes(kind, value);
+            build::Value(code, bytes)
+        }
+        _ => panic!("{kinds:?}"),
+    }
+}
+
+/// The file of a case, whose weights are zero.
+fn file(case: &Value) -> File {
+    let names: Vec<String> = (0..96).map(|index| format!("t{index}")).collect();
+    let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+    let mut file = File::new(
+        &[
+            ("general.architecture", text(case["architecture"].as_str().unwrap())),
+            ("tokenizer.ggml.tokens", texts(&names)),
+            ("tokenizer.ggml.eos_token_id", uint(2)),
+            ("tokenizer.ggml.bos_token_id", uint(1)),
+        ],
+        &[],
+        &[],
+    );
+    for entry in case["metadata"].as_array().unwrap() {
+        let key = entry[0].as_str().unwrap().as_bytes().to_vec();
+        file.keys.push((key, value(entry[1].as_array().unwrap(), &entry[2])));
+    }
+    for (name, what) in case["tensors"].as_object().unwrap() {
+        let numbers: Vec<f64> = what.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
+        let offset = file.data.len() as u64;
+        if name.starts_with("rope_") {
+            file.tensors.push(tensor(name, &[numbers.len() as u64], 0, offset));
+            file.data.extend(numbers.iter().flat_map(|number| (*number as f32).to_le_bytes()));
+        } else {
+            let dims: Vec<u64> = numbers.iter().rev().map(|dim| *dim as u64).collect();
+            file.tensors.push(tensor(name, &dims, 0, offset));
+            file.data.resize(file.data.len() + 4 * dims.iter().product::<u64>() as usize, 0);
+        }
+        file.data.resize(file.data.len().next_multiple_of(32), 0);
+    }
+    file
+}
+
+fn open(file: &File) -> Gguf {
+    let files = BTreeMap::from([("m.gguf".to_owned(), file.bytes())]);
+    Gguf::open(Source::Memory(Arc::new(files)), "m.gguf").unwrap()
+}
+
+/// Whether two values are the same, numbers as far as f32 tells.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => {
+            let (a, b) = (a.as_f64().unwrap(), b.as_f64().unwrap());
+            (a - b).abs() <= 1e-6 * b.abs()
+        }
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| same(a, b)))
+        }
+        _ => a == b,
+    }
+}
+
+/// Takes what says nothing out of a rotary embedding.
+fn plain(rope: &mut Value) {
+    let Value::Object(map) = rope else { return };
+    map.values_mut().for_each(plain);
+    map.retain(|key, value| match key.as_str() {
+        "partial_rotary_factor" => value.as_f64() != Some(1.0),
+        "type" | "max_position_embeddings" => false,
+        _ => true,
+    });
+}
+
+#[test]
+fn metadata_is_read_as_the_config_that_it_was_made_of() {
+    for (name, case) in &cases() {
+        let gguf = open(&file(case));
+        let found = gguf_config(&gguf).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut expected = case["config"].as_object().unwrap().clone();
+        let rope = expected.get_mut("rope_parameters").unwrap();
+        plain(rope);
+        match name.as_str() {
+            // The divisors of its frequencies are in a tensor; the long ones are those of the factor.
+            "llama-3" => {
+                let factors = found["rope_parameters"]["long_factor"].as_array().unwrap();
+                assert_eq!((factors.len(), &factors[0], &factors[15]), (16, &json!(1.0), &json!(8.0)));
+                *rope = found["rope_parameters"].clone();
+            }
+            // The factor of attention, which the config leaves to be computed.
+            "phi3-long" => rope["attention_factor"] = json!((1.0 + 4f64.ln() / 64f64.ln()).sqrt()),
+            // The tensors are the same for both, and no key tells them apart.
+            "mistral" => expected["model_type"] = json!("llama"),
+            // Both embeddings have the same base.
+            "olmo3" => {
+                let inner = json!({ "rope_type": "default", "rope_theta": 10_000.0 });
+                *rope = json!({ "full_attention": rope.clone(), "sliding_attention": inner });
+            }
+            _ => {}
+        }
+        for (key, found) in &found {
+            // Class defaults that no config needs to say.
+            let is_default = match expected.get(key) {
+                None | Some(Value::Null) => {
+                    *found == json!(false) || *found == Value::Null || is_derived(name, key, found)
+                }
+                Some(_) => false,
+            };
+            let expected = expected.get(key).unwrap_or(&Value::Null);
+            assert!(is_default || same(found, expected), "{name}: {key} is {found}, not {expected}");
+        }
+        let is_set =
+            |value: &Value| !matches!(value, Value::Null | Value::Bool(false)) && *value != json!([]);
+        for (key, expected) in expected.iter().filter(|(_, value)| is_set(value)) {
+            let known = found.contains_key(key) || LEFT_OUT.contains(&key.as_str());
+            let is_silu = key.starts_with("hidden_act") && expected == "silu";
+            let is_whole = key == "partial_rotary_factor"
+                && *expected == found["rope_parameters"].get(key).cloned().unwrap_or(json!(1.0));
+            assert!(known || is_silu || is_whole, "{name}: {key} is lost, which was {expected}");
+        }
+    }
+}
+
+/// Whether a key that the config leaves out says what its class makes of that.
+fn is_derived(name: &str, key: &str, found: &Value) -> bool {
+    match key {
+        "head_dim" => *found == json!(16),
+        "no_rope_layer_interval" => *found == json!(4),
+        "intermediate_size" => name.contains("moe") && *found == json!(96),
+        "norm_topk_prob" => *found == json!(true),
+        _ => false,
+    }
+}
+
+/// The file of the plain case of Qwen3.
+fn qwen3() -> File {
+    file(&cases()["qwen3"])
+}
+
+fn refused(file: &File, kind: ErrorKind, parts: &[&str]) {
+    let error = read_gguf(&open(file)).unwrap_err();
+    let message = error.to_string();
+    assert_eq!(error.kind(), kind, "{message}");
+    parts.iter().for_each(|part| assert!(message.contains(part), "{part:?} is not in: {message}"));
+}
+
+fn set(file: &mut File, key: &str, value: build::Value) {
+    file.keys.retain(|(known, _)| known != key.as_bytes());
+    file.keys.push((key.into(), value));
+}
+
+#[test]
+fn a_file_of_a_family_that_runs_has_its_spec() {
+    let spec = read_gguf(&open(&qwen3())).unwrap();
+    assert_eq!((spec.family, spec.layers.len(), spec.width, spec.vocab), ("qwen3", 4, 64, 96));
+    assert_eq!((spec.eos.as_slice(), spec.bos, spec.tied), (&[2][..], Some(1), false));
+}
+
+#[test]
+fn keys_that_nothing_takes_are_all_named() {
+    let mut file = qwen3();
+    set(&mut file, "qwen3.attention.odd_scale", float(0.5));
+    set(&mut file, "qwen3.attention.causal", flag(0));
+    set(&mut file, "qwen3.attention.value_length", uint(8));
+    set(&mut file, "qwen3.rope.scaling.type", text("dynamic"));
+    // What is not the architecture's own does not count.
+    set(&mut file, "general.odd", float(0.5));
+    set(&mut file, "quantize.imatrix.file", text("x"));
+    let parts = [
+        "m.gguf",
+        "qwen3.attention.odd_scale is 0.5 (float32)",
+        "qwen3.attention.causal is 0 (bool)",
+        "qwen3.attention.value_length is 8 (uint32)",
+        "qwen3.rope.scaling.type is the text \"dynamic\"",
+    ];
+    refused(&file, ErrorKind::UnsupportedArchitecture, &parts);
+}
+
+#[test]
+fn architectures_that_are_unknown_and_files_that_are_no_models() {
+    let mut file = qwen3();
+    set(&mut file, "general.architecture", text("mamba"));
+    refused(&file, ErrorKind::UnsupportedArchitecture, &["\"mamba\"", "qwen3", "gpt-oss"]);
+    for kind in ["adapter", "mmproj"] {
+        let mut file = qwen3();
+        set(&mut file, "general.type", text(kind));
+        refused(&file, ErrorKind::UnsupportedArchitecture, &["no language model", kind]);
+    }
+    let mut file = qwen3();
+    file.keys.retain(|(key, _)| key != b"general.architecture");
+    refused(&file, ErrorKind::InvalidCheckpoint, &["general.architecture", "nothing"]);
+}
+
+#[test]
+fn sizes_that_no_model_has() {
+    for (key, value, kind, part) in [
+        ("qwen3.block_count", uint(0), ErrorKind::UnsupportedArchitecture, "qwen3.block_count"),
+        ("qwen3.block_count", uint(u32::MAX), ErrorKind::UnsupportedArchitecture, "qwen3.block_count"),
+        ("qwen3.block_count", text("4"), ErrorKind::InvalidCheckpoint, "qwen3.block_count"),
+        ("qwen3.attention.head_count", uint(0), ErrorKind::UnsupportedArchitecture, "head_count"),
+        ("qwen3.attention.head_count", uint(3), ErrorKind::UnsupportedArchitecture, "num_key_value_heads"),
+        ("qwen3.attention.head_count_kv", uint(0), ErrorKind::UnsupportedArchitecture, "num_key_value_heads"),
+        ("qwen3.embedding_length", uint(u32::MAX), ErrorKind::UnsupportedArchitecture, "hidden_size"),
+        ("qwen3.rope.freq_base", float(f32::NAN), ErrorKind::UnsupportedArchitecture, "rope_theta"),
+        ("qwen3.rope.dimension_count", uint(99), ErrorKind::UnsupportedArchitecture, "dimension_count"),
+        (
+            "qwen3.feed_forward_length",
+            list(build::U32, 2, &[1, 0, 0, 0, 2, 0, 0, 0]),
+            ErrorKind::UnsupportedArchitecture,
+            "the same number in all layers",
+        ),
+        ("tokenizer.ggml.tokens", uint(1), ErrorKind::InvalidCheckpoint, "tokenizer.ggml.tokens"),
+    ] {
+        let mut file = qwen3();
+        set(&mut file, key, value);
+        refused(&file, kind, &[part]);
+    }
+    let mut file = qwen3();
+    file.keys.retain(|(key, _)| key != b"qwen3.block_count");
+    refused(&file, ErrorKind::InvalidCheckpoint, &["qwen3.block_count", "nothing"]);
+    // Ends that are past the vocabulary are ignored.
+    let mut file = qwen3();
+    set(&mut file, "tokenizer.ggml.eos_token_id", uint(96));
+    assert!(read_gguf(&open(&file)).unwrap().eos.is_empty());
+}

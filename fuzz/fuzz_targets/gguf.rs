@@ -1,0 +1,3 @@
+#![no_main]
+
+whin_fuzz::fuzzer!(gguf);
