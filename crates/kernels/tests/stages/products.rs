@@ -177,6 +177,6 @@ impl Case for Product {
     fn exact(&self) -> bool {
         self.stage == Stage::Project
             && self.options.post_norm.is_none()
-            && matches!(self.matrix.kind, WeightKind::Int8 | WeightKind::Int4)
+            && !matches!(self.matrix.kind, WeightKind::F32 | WeightKind::Bf16)
     }
 }
