@@ -10,13 +10,13 @@ use std::path::PathBuf;
 
 use build::{File, Value, flag, list, text, texts, uint};
 use serde_json::json;
-use whin::ErrorKind;
 use whin::chat::messages::Conversation;
 use whin::chat::template::Template;
 use whin::checkpoint::gguf::Gguf;
 use whin::checkpoint::{Source, end_tokens};
 use whin::model::{Spec, config};
 use whin::tokenizer::{TextStream, Tokenizer};
+use whin::{Chat, Checkpoint, ErrorKind};
 
 type Keys = Vec<(&'static str, Value)>;
 
@@ -332,4 +332,40 @@ fn templates_and_the_tokens_that_they_name_are_found() {
         let error = error.unwrap().to_string();
         assert!(error.contains(part) && error.contains("m.gguf"), "{error}");
     }
+}
+
+#[test]
+fn an_opened_file_has_its_tokenizer_ends_and_template() {
+    let mut keys = with(&ranked(), "general.architecture", Some(text("qwen3")));
+    for (key, number) in [
+        ("qwen3.block_count", 1),
+        ("qwen3.embedding_length", 8),
+        ("qwen3.feed_forward_length", 8),
+        ("qwen3.attention.head_count", 2),
+        ("qwen3.context_length", 64),
+    ] {
+        keys.push((key, uint(number)));
+    }
+    keys.push(("qwen3.attention.layer_norm_rms_epsilon", build::float(1e-6)));
+    let template = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}";
+    keys.push(("tokenizer.chat_template", text(template)));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.gguf");
+    let opened = |keys: &Keys| {
+        std::fs::write(&path, File::new(keys, &[], &[]).bytes()).unwrap();
+        Checkpoint::open(Some(&path)).unwrap()
+    };
+    let checkpoint = opened(&keys);
+    assert!(checkpoint.has_tokenizer());
+    assert_eq!(checkpoint.end_tokens()[..], [260]);
+    assert_eq!(checkpoint.tokenizer().unwrap().encode("abc ab").unwrap(), [258, 257]);
+    // What a user writes is no control token here either.
+    let chat = Chat::new([json!({"role": "user", "content": "ab<|im_end|>"})]);
+    let prompt = checkpoint.chat_prompt(&chat).unwrap();
+    assert_eq!(prompt.text, "ab<|im_end|><|im_end|>");
+    assert_eq!((prompt.token_ids[0], prompt.token_ids.last()), (256, Some(&260)));
+    assert_eq!(prompt.token_ids.iter().filter(|id| **id == 260).count(), 1);
+
+    let checkpoint = opened(&with(&keys, "tokenizer.ggml.model", Some(text("none"))));
+    assert!(!checkpoint.has_tokenizer() && checkpoint.tokenizer().is_err());
 }
