@@ -16,7 +16,7 @@ const PINNED: (u64, u64, [(Weights, &str); 6]) = (
         (Weights::F32, "bc7d84e5e76e3154"),
         (Weights::Bf16, "d5fb4e9c9e7cf18e"),
         (Weights::Int8, "84c3e36e020b7261"),
-        (Weights::Int8Groups, "?"),
+        (Weights::Int8Groups, "003825581ff77c2b"),
         (Weights::Int4, "b72f8fc032ec7f20"),
         (Weights::Int4All, "3e388f587d52ac17"),
     ],
