@@ -153,13 +153,25 @@ impl Input {
     ) -> Result<()> {
         let stride = width.next_multiple_of(PAD);
         self.allocate::<I>(kind, rows, stride)?;
-        let (form, groups) = (self.form, stride / GROUP);
-        let zero = if kind == WeightKind::Int4 { Int4::ZERO } else { Int8Groups::ZERO };
-        if form == Form::Pairs {
-            self.prepare_pairs(isa, threads, width, write);
-            return Ok(());
+        match self.form {
+            Form::Floats => self.prepare_floats(threads, width, write),
+            Form::Pairs => self.prepare_pairs(isa, threads, width, write),
+            _ => self.prepare_integers(isa, threads, width, write),
         }
-        let floats = Parts::new(self.floats.values_mut());
+        Ok(())
+    }
+
+    /// [`Self::prepare`] for quantised rows.
+    fn prepare_integers<I: Isa>(
+        &mut self,
+        isa: I,
+        threads: &mut Threads,
+        width: usize,
+        write: &(dyn Fn(usize, &mut [f32]) + Sync),
+    ) {
+        let (form, rows, stride) = (self.form, self.rows, self.stride);
+        let groups = stride / GROUP;
+        let zero = if self.kind == WeightKind::Int4 { Int4::ZERO } else { Int8Groups::ZERO };
         let shorts = Parts::new(self.shorts.values_mut());
         let planes = Parts::new(self.planes.values_mut());
         let offsets = Parts::new(self.offsets.values_mut());
@@ -168,49 +180,52 @@ impl Input {
             write(row, &mut x[..width]);
             // SAFETY: each row belongs to one task.
             let scale = unsafe { &mut scales.part(row..row + 1)[0] };
-            // SAFETY: each row belongs to one task.
-            let offsets = || unsafe { offsets.part(row * groups..(row + 1) * groups) };
-            if matches!(form, Form::Shorts | Form::SignedShorts) {
+            let q = match form {
                 // SAFETY: each row belongs to one task.
-                let q = unsafe { shorts.part(row * stride..(row + 1) * stride) };
-                *scale = quantize(isa, x, q);
-                if form == Form::SignedShorts {
-                    groups::offsets(isa, q, zero, offsets());
-                }
-                return;
-            }
+                Form::Shorts | Form::SignedShorts => unsafe { shorts.part(row * stride..(row + 1) * stride) },
+                _ => q,
+            };
             *scale = quantize(isa, x, q);
-            if form == Form::Blocks {
+            if matches!(form, Form::Signed | Form::SignedShorts) {
                 // SAFETY: each row belongs to one task.
-                return unsafe { split_into_tiles(isa, q, row, &planes) };
+                groups::offsets(isa, q, zero, unsafe { offsets.part(row * groups..(row + 1) * groups) });
             }
             // SAFETY: each row belongs to one task.
-            let planes = unsafe { planes.part(2 * row * stride..2 * (row + 1) * stride) };
-            if form == Form::Signed {
-                groups::offsets(isa, q, zero, offsets());
-                return groups::split(isa, q, bytemuck::cast_slice_mut(planes));
+            let planes_of = || unsafe { planes.part(2 * row * stride..2 * (row + 1) * stride) };
+            match form {
+                Form::Planes => split_row(isa, q, planes_of()),
+                Form::Signed => groups::split(isa, q, bytemuck::cast_slice_mut(planes_of())),
+                // SAFETY: each row belongs to one task.
+                Form::Blocks => unsafe { split_into_tiles(isa, q, row, &planes) },
+                Form::Floats | Form::Pairs | Form::Shorts | Form::SignedShorts => {}
             }
-            split_row(isa, q, planes);
         };
         threads.run(rows.div_ceil(ROWS_A_TASK), &|task| {
             let task = task * ROWS_A_TASK..rows.min((task + 1) * ROWS_A_TASK);
-            if form == Form::Floats {
-                for row in task {
-                    // SAFETY: each row belongs to one task.
-                    let out = unsafe { floats.part(row * stride..(row + 1) * stride) };
-                    write(row, &mut out[..width]);
-                    out[width..].fill(0.0);
-                }
-            } else {
-                let (mut x, mut q) = (vec![0.0; stride], vec![0; stride]);
-                task.for_each(|row| row_of(row, &mut x, &mut q));
+            let (mut x, mut q) = (vec![0.0; stride], vec![0; stride]);
+            task.for_each(|row| row_of(row, &mut x, &mut q));
+        });
+    }
+
+    /// [`Self::prepare`] for rows as they are.
+    fn prepare_floats(
+        &mut self,
+        threads: &mut Threads,
+        width: usize,
+        write: &(dyn Fn(usize, &mut [f32]) + Sync),
+    ) {
+        let (rows, stride) = (self.rows, self.stride);
+        let floats = Parts::new(self.floats.values_mut());
+        threads.run(rows.div_ceil(ROWS_A_TASK), &|task| {
+            for row in task * ROWS_A_TASK..rows.min((task + 1) * ROWS_A_TASK) {
+                // SAFETY: each row belongs to one task.
+                let out = unsafe { floats.part(row * stride..(row + 1) * stride) };
+                write(row, &mut out[..width]);
+                out[width..].fill(0.0);
             }
         });
-        Ok(())
     }
-}
 
-impl Input {
     /// [`Self::prepare`] for pairs of bf16. A task prepares a whole block, whose rows lie between each other.
     fn prepare_pairs<I: Isa>(
         &mut self,

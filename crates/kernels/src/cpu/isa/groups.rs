@@ -139,7 +139,6 @@ pub unsafe fn products<F: Format, L: Grouped<F>, const R: usize, const T: usize>
     let blocks = blocks_of::<F, L>(&x, &w);
     let steps = const { GROUP / L::INPUTS };
     let bytes = const { L::INPUTS * PANEL * F::BITS / 8 };
-    let mut products = [[[0.0; PANEL]; T]; R];
     // SAFETY: the caller vouches for the instructions; panels have `blocks` blocks and activations as many inputs and
     // groups, as just checked. Prefetching may go anywhere.
     unsafe {
@@ -183,12 +182,26 @@ pub unsafe fn products<F: Format, L: Grouped<F>, const R: usize, const T: usize>
                 }
             }
         }
-        for r in 0..R {
-            for t in 0..T {
-                L::Base::store(products[r][t].as_mut_ptr(), totals[r][t]);
-                for product in &mut products[r][t] {
-                    *product *= x[r].scale;
-                }
+        finished::<L::Base, R, T>(totals, x)
+    }
+}
+
+/// The totals times the scales of the activations.
+///
+/// # Safety
+/// As for [`Lanes`].
+#[inline(always)]
+unsafe fn finished<L: Lanes, const R: usize, const T: usize>(
+    totals: [[L::Float; T]; R],
+    x: [Signed<'_>; R],
+) -> [[[f32; PANEL]; T]; R] {
+    let mut products = [[[0.0; PANEL]; T]; R];
+    for r in 0..R {
+        for t in 0..T {
+            // SAFETY: the caller vouches for the instructions; sixteen numbers can be written.
+            unsafe { L::store(products[r][t].as_mut_ptr(), totals[r][t]) };
+            for product in &mut products[r][t] {
+                *product *= x[r].scale;
             }
         }
     }
