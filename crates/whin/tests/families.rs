@@ -157,11 +157,11 @@ fn argmax(logits: &[f32]) -> u32 {
 fn check<B: Backend>(backend: impl Fn() -> B) {
     for (golden, kv) in goldens().iter().flat_map(|golden| KVS.map(|kv| (golden, kv))) {
         let place = format!("{} in {} on {}", golden.name(), kv.name(), backend().name());
-        // Every backend, the reference too, is up to 0.224 off where keys are rounded to bf16, and 0.693 where they are
+        // Every backend, the reference too, is up to 0.277 off where keys are rounded to bf16, and 0.693 where they are
         // to 8 bits: random weights make large scores.
         let limit = match kv {
             KvKind::F32 => 1e-3,
-            KvKind::Bf16 => 0.25,
+            KvKind::Bf16 => 0.3,
             KvKind::Int8 => 0.7,
         };
         let [prompt, answer] = logits_equal_the_golden(backend(), (golden, kv), limit, &place);

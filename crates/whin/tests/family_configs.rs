@@ -312,6 +312,10 @@ fn keys_of_published_files_are_read() {
     let long = accepted(&with(&phi, &json!({ "rope_scaling": factors, "max_position_embeddings": 131_072 })));
     let Scaling::LongRope { original, .. } = long.ropes[0].scaling else { panic!("{:?}", long.ropes) };
     assert_eq!((original, long.max_positions), (4096, 131_072));
+    let llama = json!({ "model_type": "llama", "is_llama_config": true, "rope_interleaved": false,
+        "pretraining_tp": 1, "transformers.js_config": { "kv_cache_dtype": "x" } });
+    assert_eq!(accepted(&llama), accepted(&json!({ "model_type": "llama" })));
+    refused(&with(&llama, &json!({ "rope_interleaved": true })), &["rope_interleaved is true"]);
     let gemma = json!({ "model_type": "gemma2", "hidden_act": "gelu_pytorch_tanh", "cache_implementation": "hybrid" });
     assert_eq!(accepted(&gemma), accepted(&json!({ "model_type": "gemma2" })));
     let cohere = json!({ "model_type": "cohere2", "layer_switch": 4, "order_of_interleaved_layers": "local_attn_first",

@@ -156,8 +156,7 @@ const IMAGES: &[&str] = &[
 ];
 
 /// Keys that Idefics 3 and SmolVLM left in the config of their text part, whose class does not have them.
-const LEFT_OVER: &[&str] =
-    &["is_llama_config", "neftune_noise_alpha", "perceiver_config", "pixel_shuffle_factor"];
+const LEFT_OVER: &[&str] = &["neftune_noise_alpha", "perceiver_config", "pixel_shuffle_factor"];
 
 /// Reads the text part, noting problems in it.
 fn read(config: &mut Fields<'_>, whole: &Whole) -> Spec {
