@@ -153,6 +153,26 @@ def others() -> list[Case]:
     ]
 
 
+def gguf() -> list[Case]:
+    """What the metadata of GGUF files cannot say is as llama.cpp takes it to be: patterns of layers, scales of queries."""
+    ropes = {"rope_parameters": {FULL: {"rope_type": "linear", "rope_theta": 1_000_000.0, "factor": 8.0},
+                                 SLIDING: {"rope_type": "default", "rope_theta": 10_000.0}}}
+    return [
+        case("gguf-cohere2", "Every fourth layer sees everything and does not turn.", "cohere2",
+             {"head_dim": "derived", "hidden_size": 32, "intermediate_size": 24, "sliding_window": 8,
+              "num_hidden_layers": 4, "logit_scale": 0.25}, spell=put(rotary_pct=1.0),
+             without={"sliding_window": 100}),
+        case("gguf-gemma2", "Every second layer sees everything; the scale of queries is that of heads.", "gemma2",
+             {"sliding_window": 8, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 1.0,
+              "query_pre_attn_scalar": 8}, without={"sliding_window": 100}),
+        case("gguf-gemma3", "Every sixth layer sees everything, with a scaled rope.", "gemma3_text",
+             {"sliding_window": 8, "query_pre_attn_scalar": 8, "num_hidden_layers": 7, **ropes},
+             without={"sliding_window": 100}),
+        case("gguf-smollm3", "Every fourth layer without rope.", "smollm3",
+             {"head_dim": "derived", "num_hidden_layers": 4}, without={"no_rope_layer_interval": 2}),
+    ]
+
+
 SIGLIP = dict(model_type="siglip_vision_model", hidden_size=8, intermediate_size=8, num_hidden_layers=1,
               num_attention_heads=2, image_size=16, patch_size=8)
 
@@ -209,4 +229,4 @@ def multimodal() -> list[Case]:
     ]
 
 
-FAMILIES = plain() + gemma() + phi() + others() + multimodal()
+FAMILIES = plain() + gemma() + phi() + others() + gguf() + multimodal()

@@ -5,11 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
-use whin::checkpoint::{Source, Tensors};
 use whin::model::forward::{Run, forward};
 use whin::model::weights::Model;
-use whin::model::{Plan, Spec, config};
-use whin::{CacheMode, Device, Engine, FinishReason, KvKind, Options, Prompt, Request, Weights};
+use whin::model::{Plan, Spec};
+use whin::{CacheMode, Checkpoint, Device, Engine, FinishReason, KvKind, Options, Prompt, Request, Weights};
 use whin_kernels::cpu::{Cpu, Isa, isa};
 use whin_kernels::reference::Reference;
 use whin_kernels::{BLOCK, Backend, Step};
@@ -20,6 +19,7 @@ const NARROW: f64 = 0.1;
 
 /// What transformers computed for one checkpoint.
 struct Golden {
+    /// Of the checkpoint, or its GGUF file.
     folder: PathBuf,
     prompt: Vec<u32>,
     greedy: Vec<u32>,
@@ -67,7 +67,16 @@ fn goldens() -> Vec<Golden> {
         .collect();
     folders.sort();
     assert!(folders.len() >= 70, "only {} checkpoints found", folders.len());
-    folders.iter().map(|folder| Golden::read(folder)).collect()
+    let checkpoints = folders.iter().map(|folder| Golden::read(folder));
+    // The same as llama.cpp's converter writes them: the answers are those of the folder.
+    let converted = folders.iter().filter_map(|folder| {
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        let file = folder.parent().unwrap().join("gguf").join(format!("{name}.gguf"));
+        file.is_file().then(|| Golden { folder: file, ..Golden::read(folder) })
+    });
+    let converted: Vec<Golden> = converted.collect();
+    assert!(converted.len() >= 14, "only {} GGUF files found", converted.len());
+    checkpoints.chain(converted).collect()
 }
 
 /// A model on a backend, with sequences in scattered block tables that take turns in the cache.
@@ -89,9 +98,9 @@ struct Sequence {
 impl<B: Backend> Session<B> {
     /// Room for `prompts` in one step, and for as many new tokens of each as the golden has.
     fn new(mut backend: B, golden: &Golden, kv: KvKind, prompts: &[&[u32]]) -> Self {
-        let source = Source::open(Some(&golden.folder)).unwrap();
-        let spec = config::read(&source.read("config.json").unwrap().unwrap()).unwrap();
-        let loads = Plan::new(&spec).claim(Tensors::open(&source).unwrap()).unwrap();
+        let checkpoint = Checkpoint::open(Some(&golden.folder)).unwrap();
+        let spec = checkpoint.spec().clone();
+        let loads = Plan::new(&spec).claim(checkpoint.tensors().unwrap()).unwrap();
         let model = Model::load(&mut backend, &spec, &loads, golden.weights(), &mut |_, _| ()).unwrap();
         let most = prompts.iter().map(|prompt| prompt.len()).sum();
         let mut run = Run::new(&mut backend, &spec, &spec.cache_shape(kv), (most, most)).unwrap();
