@@ -253,7 +253,7 @@ def weights():
     vector = lambda name, size: (name, "f32", [size], 64)
     layer = lambda name, shape: (f"layers.0.{name}", "int4", shape, 576)
     parts = [
-        ("embedding", "int8", [4, 4], 1152), vector("layers.0.attention_norm", 4), layer("qkv", [8, 4]),
+        ("embedding", "int8", [4, 4], 1152), vector("layers.0.mixer_norm", 4), layer("qkv", [8, 4]),
         vector("layers.0.q_norm", 2), vector("layers.0.k_norm", 2), layer("output", [4, 4]),
         vector("layers.0.feed_forward_norm", 4), layer("gate_up", [8, 4]), layer("down", [4, 4]), vector("norm", 4),
     ]
@@ -266,7 +266,7 @@ def weights():
 
 def cache():
     entries, end = weights()
-    sound = {"format": 1, "subject": "right", "checkpoint": "right", "sources": "right",
+    sound = {"format": 2, "subject": "right", "checkpoint": "right", "sources": "right",
              "data": "weights-0123456789abcdef.bin", "size": "right", "weights": entries}
     data = b"H" + bytes(i % 251 for i in range(end - 4096))
     change = lambda **keys: {**sound, **keys}
@@ -281,7 +281,7 @@ def cache():
     several("cache", "short", sound, data[:-1])
     several("cache", "long", sound, data + b"x")
     several("cache", "no-data", sound)
-    several("cache", "format", change(format=2), data)
+    several("cache", "format", change(format=1), data)
     several("cache", "format-huge", change(format=2**40), data)
     several("cache", "subject", change(subject={"quantiser": 1}), data)
     several("cache", "no-sources", change(sources=[]), data)
