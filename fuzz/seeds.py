@@ -320,6 +320,17 @@ def config():
         "full_attention": {"rope_type": "linear", "factor": 8.0}, "sliding_attention": {"rope_type": "default"}}))
     write("config", "contradiction", with_keys(rope_parameters={"factor": 2}, rope_scaling={"factor": 3, "type": "linear"}))
     write("config", "dynamic-extreme", rope(rope_type="dynamic", factor=1e6, rope_theta=1e30))
+    write("config", "local-and-global", {"model_type": "gemma3_text", "num_hidden_layers": 7, "sliding_window_pattern": 3,
+                                         "rope_local_base_freq": 1e4, "rope_scaling": {"rope_type": "linear", "factor": 8.0}})
+    write("config", "some-turn", {"model_type": "smollm3", "num_hidden_layers": 3, "no_rope_layers": [1, 0, 1, 1],
+                                  "use_sliding_window": True, "sliding_window": 64})
+    write("config", "adjacent", {"model_type": "glm4", "partial_rotary_factor": 0.25, "num_hidden_layers": 2})
+    text = {"model_type": "mistral", "num_hidden_layers": 2, "sliding_window": None, "vocab_size": 100}
+    write("config", "text-part", {"model_type": "mistral3", "text_config": text, "vision_config": {"image_size": 2**70},
+                                  "eos_token_id": 7, "tie_word_embeddings": True, "vocab_size": 100})
+    write("config", "text-part-flat", {"model_type": "qwen2_vl", "num_hidden_layers": 2, "rope_scaling": {
+        "type": "mrope", "mrope_section": [16, 24, 24]}, "vision_config": {}})
+    write("config", "text-part-deep", {"model_type": "llava", "text_config": {"model_type": "llava", "text_config": text}})
     write("config", "fp8", with_keys(quantization_config={
         "quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128],
         "modules_to_not_convert": ["lm_head"], "scale_fmt": "ue8m0"}))
@@ -374,7 +385,7 @@ def weights():
     vector = lambda name, size: (name, "f32", [size], 64)
     layer = lambda name, shape: (f"layers.0.{name}", "int4", shape, 576)
     parts = [
-        ("embedding", "int8", [4, 4], 1152), vector("layers.0.attention_norm", 4), layer("qkv", [8, 4]),
+        ("embedding", "int8", [4, 4], 1152), vector("layers.0.mixer_norm", 4), layer("qkv", [8, 4]),
         vector("layers.0.q_norm", 2), vector("layers.0.k_norm", 2), layer("output", [4, 4]),
         vector("layers.0.feed_forward_norm", 4), layer("gate_up", [8, 4]), layer("down", [4, 4]), vector("norm", 4),
     ]
@@ -387,7 +398,7 @@ def weights():
 
 def cache():
     entries, end = weights()
-    sound = {"format": 1, "subject": "right", "checkpoint": "right", "sources": "right",
+    sound = {"format": 2, "subject": "right", "checkpoint": "right", "sources": "right",
              "data": "weights-0123456789abcdef.bin", "size": "right", "weights": entries}
     data = b"H" + bytes(i % 251 for i in range(end - 4096))
     change = lambda **keys: {**sound, **keys}
@@ -402,7 +413,7 @@ def cache():
     several("cache", "short", sound, data[:-1])
     several("cache", "long", sound, data + b"x")
     several("cache", "no-data", sound)
-    several("cache", "format", change(format=2), data)
+    several("cache", "format", change(format=1), data)
     several("cache", "format-huge", change(format=2**40), data)
     several("cache", "subject", change(subject={"quantiser": 1}), data)
     several("cache", "no-sources", change(sources=[]), data)

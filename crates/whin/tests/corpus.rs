@@ -150,6 +150,7 @@ fn sound_inputs_are_accepted() {
         ),
         ("cache", &["sound"][..]),
         ("config", &["base", "largest", "llama3", "longrope", "nested-ropes", "windows", "yarn", "fp8"]),
+        ("config", &["local-and-global", "some-turn", "adjacent", "text-part", "text-part-flat"]),
         ("generation", &["ids", "listed", "looked-up"]),
         ("gguf", &["tiny", "tiny-blocks", "tiny-split", "tiny-yarn", "tiny-baked", "tiny-lists"]),
         ("header", &["tiny", "tiny-f32-bare", "tiny-blocks", "tiny-rows", "tiny-one", "tiny-head"]),

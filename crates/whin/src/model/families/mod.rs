@@ -27,11 +27,14 @@ use super::spec::Spec;
 use crate::checkpoint::Storage;
 pub(super) use gguf::{config_of_gguf, names_in_gguf};
 
+/// Reads a config, noting problems in it.
+type Read = fn(&mut Fields<'_>) -> Spec;
+
 /// How a family is recognised, read and found in files.
 struct Family {
     model_type: &'static str,
     architectures: &'static [&'static str],
-    read: fn(&mut Fields<'_>) -> Spec,
+    read: Read,
     names: &'static Names,
 }
 
