@@ -216,7 +216,8 @@ def gguf():
     write("gguf", "tiny-v2", with_keys({}, version=2))
     write("gguf", "tiny-blocks", with_keys({}, gguf_tensors(["Q8_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "MXFP4", "BF16", "F16"])))
     write("gguf", "tiny-yarn", with_keys(yarn))
-    write("gguf", "tiny-baked", with_keys({}, tiny + [("rope_freqs.weight", "F32", [8])]))
+    baked = with_keys({}, tiny + [("rope_freqs.weight", "F32", [8])])
+    write("gguf", "tiny-baked", baked[:-32] + struct.pack("<8f", *range(1, 9)))
     write("gguf", "tiny-lists", with_keys({"qwen3.feed_forward_length": ("i32", [32]), "qwen3.attention.head_count_kv": ("u64", [1])}))
     write("gguf", "tiny-head", with_keys({}, tiny + [("output.weight", "Q8_0", [4, 32])]))
     parts = [{"split.no": ("u16", no), "split.count": ("u16", 2), "split.tensors.count": ("i32", len(tiny))} for no in (0, 1)]

@@ -15,8 +15,8 @@ use crate::out;
 /// Which checkpoint.
 #[derive(Args)]
 pub struct ModelArgs {
-    /// Folder of a checkpoint (config.json, *.safetensors, tokenizer.json), or its name on the Hugging Face hub
-    /// (owner/name, owner/name@revision), which is downloaded once; without it, the built-in demo model
+    /// Folder of a checkpoint (config.json, *.safetensors, tokenizer.json), a GGUF file, or a name on the Hugging Face
+    /// hub (owner/name, owner/name@revision), which is downloaded once; without it, the built-in demo model
     #[arg(short, long, value_name = "FOLDER|NAME")]
     pub model: Option<PathBuf>,
 }

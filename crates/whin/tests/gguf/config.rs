@@ -30,6 +30,7 @@ const LEFT_OUT: &[&str] = &[
     "layer_norm_bias",
     "max_window_layers",
     "no_rope_layers",
+    "num_local_experts",
     "output_router_logits",
     "pretraining_tp",
     "qkv_bias",
@@ -140,6 +141,7 @@ fn plain(rope: &mut Value) {
 
 #[test]
 fn metadata_is_read_as_the_config_that_it_was_made_of() {
+    let mut wrong = Vec::new();
     for (name, case) in &cases() {
         let gguf = open(&file(case));
         let found = gguf_config(&gguf).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -157,11 +159,8 @@ fn metadata_is_read_as_the_config_that_it_was_made_of() {
             "phi3-long" => rope["attention_factor"] = json!((1.0 + 4f64.ln() / 64f64.ln()).sqrt()),
             // The tensors are the same for both, and no key tells them apart.
             "mistral" => expected["model_type"] = json!("llama"),
-            // Both embeddings have the same base.
-            "olmo3" => {
-                let inner = json!({ "rope_type": "default", "rope_theta": 10_000.0 });
-                *rope = json!({ "full_attention": rope.clone(), "sliding_attention": inner });
-            }
+            // The class has another name for it than the released files.
+            "qwen3moe" => drop(expected.insert("num_experts".to_owned(), json!(4))),
             _ => {}
         }
         for (key, found) in &found {
@@ -173,18 +172,26 @@ fn metadata_is_read_as_the_config_that_it_was_made_of() {
                 Some(_) => false,
             };
             let expected = expected.get(key).unwrap_or(&Value::Null);
-            assert!(is_default || same(found, expected), "{name}: {key} is {found}, not {expected}");
+            if !is_default && !same(found, expected) {
+                wrong.push(format!("{name}: {key} is {found}, not {expected}"));
+            }
         }
-        let is_set =
-            |value: &Value| !matches!(value, Value::Null | Value::Bool(false)) && *value != json!([]);
+        let is_set = |value: &Value| {
+            !matches!(value, Value::Null | Value::Bool(false)) && ![json!([]), json!(0)].contains(value)
+        };
         for (key, expected) in expected.iter().filter(|(_, value)| is_set(value)) {
             let known = found.contains_key(key) || LEFT_OUT.contains(&key.as_str());
             let is_silu = key.starts_with("hidden_act") && expected == "silu";
             let is_whole = key == "partial_rotary_factor"
                 && *expected == found["rope_parameters"].get(key).cloned().unwrap_or(json!(1.0));
-            assert!(known || is_silu || is_whole, "{name}: {key} is lost, which was {expected}");
+            let is_full = key == "layer_types"
+                && expected.as_array().is_some_and(|kinds| kinds.iter().all(|kind| kind == "full_attention"));
+            if !(known || is_silu || is_whole || is_full) {
+                wrong.push(format!("{name}: {key} is lost, which was {expected}"));
+            }
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// Whether a key that the config leaves out says what its class makes of that.

@@ -5,6 +5,7 @@
 mod build;
 mod config;
 mod hostile;
+mod models;
 mod split;
 mod types;
 

@@ -189,7 +189,11 @@ impl Tensors {
                  not of one checkpoint; get both again from the same place",
                 stored.entry.dtype
             ),
-            _ => format!("tensor {name:?} in {file} is no part of the model that config.json describes"),
+            _ => format!(
+                "tensor {:?} in {file} is no part of the model that {} describes",
+                place.entry.name,
+                self.format.config()
+            ),
         }
     }
 }
