@@ -2,11 +2,14 @@
 //!
 //! Nothing here is fast. Every other backend is compared with this one.
 
+mod recurrent;
+
 use half::{bf16, f16};
 
 use crate::{
-    Activation, Attend, BLOCK, Backend, Best, CacheShape, Embed, Error, Gated, Head, HeadNorm, KvKind, Norm,
-    Project, Qkv, Result, Rotation, Span, Step, Tensor, WeightKind, int4, int8,
+    Activation, Attend, BLOCK, Backend, Best, CacheShape, Delta, Embed, Error, Gated, Head, HeadNorm, KvKind,
+    LayerCache, Norm, Project, Qkv, Result, Rotation, ShortConv, Span, StateShape, Step, Tensor, WeightKind,
+    int4, int8,
 };
 
 /// The backend that defines what is right.
@@ -51,7 +54,7 @@ impl Rows {
     }
 }
 
-/// Keys and values.
+/// Keys, values and the states of recurrent layers.
 #[derive(Debug)]
 pub struct State {
     kind: KvKind,
@@ -59,12 +62,54 @@ pub struct State {
 }
 
 #[derive(Debug)]
-struct Layer {
+enum Layer {
+    Positions(Positions),
+    States(States),
+}
+
+#[derive(Debug)]
+struct Positions {
     heads: usize,          // kv_heads
     width: usize,          // kv_heads · head_dim
     keys: Vec<f32>,        // (blocks · BLOCK, kv_heads · head_dim), integers where they are quantised
     values: Vec<f32>,      // (blocks · BLOCK, kv_heads · head_dim), likewise
     scales: Vec<[f32; 2]>, // (blocks · BLOCK, kv_heads), of keys and values, 1 where they are not quantised
+}
+
+#[derive(Debug)]
+struct States {
+    shape: StateShape,
+    numbers: Vec<f32>, // (states, inputs and then matrices)
+}
+
+impl State {
+    fn new(shape: &CacheShape) -> Self {
+        let layer = |layer: &LayerCache| match *layer {
+            LayerCache::Positions { kv_heads, head_dim } => Layer::Positions(Positions {
+                heads: kv_heads,
+                width: kv_heads * head_dim,
+                keys: vec![],
+                values: vec![],
+                scales: vec![],
+            }),
+            LayerCache::State(shape) => Layer::States(States { shape, numbers: vec![] }),
+        };
+        Self { kind: shape.kind, layers: shape.layers.iter().map(layer).collect() }
+    }
+
+    fn positions(&self, layer: usize) -> &Positions {
+        match &self.layers[layer] {
+            Layer::Positions(positions) => positions,
+            Layer::States(_) => panic!("layer {layer} keeps no keys and values"),
+        }
+    }
+
+    fn positions_mut(&mut self, layer: usize) -> &mut Positions {
+        match &mut self.layers[layer] {
+            Layer::Positions(positions) => positions,
+            Layer::States(_) => panic!("layer {layer} keeps no keys and values"),
+        }
+    }
 }
 
 impl Backend for Reference {
@@ -135,18 +180,12 @@ impl Backend for Reference {
     }
 
     fn state(&mut self, shape: &CacheShape) -> Result<State> {
-        let layer = |&(heads, dim): &(usize, usize)| Layer {
-            heads,
-            width: heads * dim,
-            keys: vec![],
-            values: vec![],
-            scales: vec![],
-        };
-        Ok(State { kind: shape.kind, layers: shape.layers.iter().map(layer).collect() })
+        Ok(State::new(shape))
     }
 
     fn grow(&mut self, state: &mut State, blocks: usize) -> Result<()> {
         for layer in &mut state.layers {
+            let Layer::Positions(layer) = layer else { continue };
             let len = layer.keys.len().max(blocks * BLOCK * layer.width);
             layer.keys.resize(len, 0.0);
             layer.values.resize(len, 0.0);
@@ -157,12 +196,30 @@ impl Backend for Reference {
 
     fn shrink(&mut self, state: &mut State, blocks: usize) {
         for layer in &mut state.layers {
+            let Layer::Positions(layer) = layer else { continue };
             for numbers in [&mut layer.keys, &mut layer.values] {
                 numbers.truncate(blocks * BLOCK * layer.width);
                 numbers.shrink_to_fit();
             }
             layer.scales.truncate(blocks * BLOCK * layer.heads);
             layer.scales.shrink_to_fit();
+        }
+    }
+
+    fn grow_states(&mut self, state: &mut State, states: usize) -> Result<()> {
+        for layer in &mut state.layers {
+            let Layer::States(layer) = layer else { continue };
+            let len = layer.numbers.len().max(states * layer.shape.numbers());
+            layer.numbers.resize(len, 0.0);
+        }
+        Ok(())
+    }
+
+    fn shrink_states(&mut self, state: &mut State, states: usize) {
+        for layer in &mut state.layers {
+            let Layer::States(layer) = layer else { continue };
+            layer.numbers.truncate(states * layer.shape.numbers());
+            layer.numbers.shrink_to_fit();
         }
     }
 
@@ -196,7 +253,7 @@ impl Backend for Reference {
 
     fn qkv(&mut self, args: &Qkv<'_, Self>, step: &Step, x: &Rows, state: &mut State, q: &mut Rows) {
         let (heads, kv_heads, dim) = (args.heads, args.kv_heads, args.head_dim);
-        let (kind, layer) = (state.kind, &mut state.layers[args.layer]);
+        let (kind, layer) = (state.kind, state.positions_mut(args.layer));
         for row in 0..step.rows() {
             let mut out = multiply(args.weight, &normalize(x.row(row), args.norm.as_ref()));
             add_bias(&mut out, args.bias);
@@ -224,7 +281,7 @@ impl Backend for Reference {
 
     fn attend(&mut self, args: &Attend<'_, Self>, step: &Step, q: &Rows, state: &State, y: &mut Rows) {
         let (dim, group) = (args.head_dim, args.heads / args.kv_heads);
-        let layer = &state.layers[args.layer];
+        let layer = state.positions(args.layer);
         for row in 0..step.rows() {
             let position = step.positions[row] as usize;
             let first = args.window.map_or(0, |window| (position + 1).saturating_sub(window));
@@ -256,6 +313,21 @@ impl Backend for Reference {
                 }
             }
         }
+    }
+
+    fn short_conv(
+        &mut self,
+        args: &ShortConv<'_, Self>,
+        step: &Step,
+        x: &Rows,
+        state: &mut State,
+        y: &mut Rows,
+    ) {
+        recurrent::short_conv(args, step, x, state, y);
+    }
+
+    fn delta(&mut self, args: &Delta<'_, Self>, step: &Step, x: &Rows, state: &mut State, y: &mut Rows) {
+        recurrent::delta(args, step, x, state, y);
     }
 
     fn gated(&mut self, args: &Gated<'_, Self>, step: &Step, x: &Rows, h: &mut Rows) {

@@ -1,8 +1,8 @@
 //! The backend for processors: the stages, composed of products, attention and row operations.
 
 use crate::{
-    Attend, Backend, Best, CacheShape, Embed, Gated, Head, HeadNorm, Layout, Norm, Project, Qkv, Result,
-    Span, Step, Tensor, WeightKind,
+    Attend, Backend, Best, CacheShape, Delta, Embed, Gated, Head, HeadNorm, Layout, Norm, Project, Qkv,
+    Result, ShortConv, Span, Step, Tensor, WeightKind,
 };
 
 mod attention;
@@ -15,7 +15,9 @@ pub mod isa;
 mod matrix;
 mod peak;
 mod product;
+mod recurrent;
 mod rows;
+mod states;
 mod threads;
 mod tiles;
 
@@ -37,6 +39,8 @@ pub struct Cpu<I> {
     threads: Threads,
     input: Input,
     output: Rows,
+    /// What a convolution makes of `output`.
+    mixed: Rows,
     /// A stage that found no memory for its scratch rows leaves the error here, for the next read.
     fault: Option<crate::Error>,
 }
@@ -53,7 +57,8 @@ impl<I: Isa> Cpu<I> {
         })?;
         let threads = Threads::new(threads)
             .map_err(|error| crate::Error::Failed(format!("cannot start {threads} threads: {error}")))?;
-        Ok(Self { isa, threads, input: Input::new()?, output: Rows::new(0, 0)?, fault: None })
+        let [output, mixed] = [Rows::new(0, 0)?, Rows::new(0, 0)?];
+        Ok(Self { isa, threads, input: Input::new()?, output, mixed, fault: None })
     }
 
     fn keep(&mut self, result: Result<()>) {
@@ -273,6 +278,14 @@ impl<I: Isa> Backend for Cpu<I> {
         state.shrink(blocks);
     }
 
+    fn grow_states(&mut self, state: &mut State, states: usize) -> Result<()> {
+        state.states.grow(states)
+    }
+
+    fn shrink_states(&mut self, state: &mut State, states: usize) {
+        state.states.shrink(states);
+    }
+
     fn fill(&mut self, rows: &mut Rows, values: &[f32]) -> Result<()> {
         rows.values_mut()[..values.len()].copy_from_slice(values);
         Ok(())
@@ -300,6 +313,23 @@ impl<I: Isa> Backend for Cpu<I> {
 
     fn attend(&mut self, args: &Attend<'_, Self>, step: &Step, q: &Rows, state: &State, y: &mut Rows) {
         attention::attend(self.isa, &mut self.threads, args, step, q, state, y);
+    }
+
+    fn short_conv(
+        &mut self,
+        args: &ShortConv<'_, Self>,
+        step: &Step,
+        x: &Rows,
+        state: &mut State,
+        y: &mut Rows,
+    ) {
+        let result = self.try_short_conv(args, step, x, state, y);
+        self.keep(result);
+    }
+
+    fn delta(&mut self, args: &Delta<'_, Self>, step: &Step, x: &Rows, state: &mut State, y: &mut Rows) {
+        let result = self.try_delta(args, step, x, state, y);
+        self.keep(result);
     }
 
     fn gated(&mut self, args: &Gated<'_, Self>, step: &Step, x: &Rows, h: &mut Rows) {

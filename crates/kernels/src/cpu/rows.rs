@@ -203,6 +203,40 @@ pub fn rotate<I: Isa>(isa: I, head: &mut [f32], rotation: &Rotation, row: usize)
     });
 }
 
+/// `x = activation(x)`
+pub fn activate<I: Isa>(isa: I, activation: Activation, x: &mut [f32]) {
+    if activation == Activation::Silu {
+        isa.run(|| x.iter_mut().for_each(|x| *x = silu::<I>(*x)));
+    } else {
+        x.iter_mut().for_each(|x| *x = activation.apply(*x));
+    }
+}
+
+/// `out ·= silu(gate)`
+pub fn gate_by_silu<I: Isa>(isa: I, gate: &[f32], out: &mut [f32]) {
+    isa.run(|| {
+        for (out, gate) in out.iter_mut().zip(gate) {
+            *out *= silu::<I>(*gate);
+        }
+    });
+}
+
+/// `x / √(Σ x² + eps) · scale`
+pub fn unit<I: Isa>(isa: I, x: &mut [f32], eps: f32, scale: f32) {
+    isa.run(|| {
+        let square = sum(x, |sum, x| fused::<I>(x, x, sum));
+        let length = if square.is_finite() { (square + eps).sqrt() } else { large_length(x) };
+        let factor = 1.0 / length * scale;
+        x.iter_mut().for_each(|x| *x *= factor);
+    });
+}
+
+/// The length of a row whose squares leave the range of f32.
+#[cold]
+fn large_length(x: &[f32]) -> f32 {
+    x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt() as f32
+}
+
 /// `out = activation(gate) · up`
 pub fn gate<I: Isa>(isa: I, activation: Activation, gate: &[f32], up: &[f32], out: &mut [f32]) {
     let terms = out.iter_mut().zip(gate).zip(up);

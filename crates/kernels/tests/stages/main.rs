@@ -9,6 +9,8 @@ mod cases;
 mod compare;
 mod embed;
 mod packed;
+mod recurrent;
+mod recurrent_bounds;
 mod refusals;
 
 use backends::Cpus;

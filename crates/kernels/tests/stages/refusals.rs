@@ -8,7 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use whin_kernels::cpu::Cpu;
 use whin_kernels::cpu::isa::scalar::Scalar;
 use whin_kernels::{
-    Activation, Attend, Backend, CacheShape, Gated, KvKind, Norm, Project, Qkv, Rotation, Step, WeightKind,
+    Activation, Attend, Backend, CacheShape, Gated, KvKind, LayerCache, Norm, Project, Qkv, Rotation, Step,
+    WeightKind,
 };
 
 use crate::cases::EPS;
@@ -24,6 +25,7 @@ fn step() -> Step {
         positions: vec![0, 1],
         slots: vec![0; 2],
         tables: vec![vec![0]],
+        states: vec![],
         rotations: vec![Rotation::default()],
         wanted: vec![0],
     }
@@ -31,7 +33,7 @@ fn step() -> Step {
 
 /// A cache of one layer with two heads of eight numbers.
 fn state(cpu: &mut Cpu<Scalar>) -> <Cpu<Scalar> as Backend>::State {
-    let mut state = cpu.state(&CacheShape { kind: KvKind::Bf16, layers: vec![(2, 8)] }).unwrap();
+    let mut state = cpu.state(&CacheShape { kind: KvKind::Bf16, layers: vec![LayerCache::Positions { kv_heads: 2, head_dim: 8 }] }).unwrap();
     cpu.grow(&mut state, 1).unwrap();
     state
 }
