@@ -39,7 +39,7 @@ fn refused(keys: Value, parts: &[&str]) -> String {
 }
 
 fn attention(spec: &Spec, layer: usize) -> &Attention {
-    let Mixer::Attention(attention) = &spec.layers[layer].mixer;
+    let Mixer::Attention(attention) = &spec.layers[layer].mixer else { panic!("layer {layer} attends") };
     attention
 }
 

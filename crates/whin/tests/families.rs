@@ -104,6 +104,7 @@ impl<B: Backend> Session<B> {
             sequences.push(Sequence { table, n_prompt: prompt.len(), done: 0 });
         }
         backend.grow(&mut run.state, 2 * blocks).unwrap();
+        backend.grow_states(&mut run.state, 2 * prompts.len()).unwrap();
         Self { backend, spec, model, run, sequences }
     }
 
@@ -125,6 +126,7 @@ impl<B: Backend> Session<B> {
             tokens: rows.iter().map(|row| row.1).collect(),
             slots: rows.iter().map(|row| row.0 as u32).collect(),
             tables: self.sequences.iter().map(|sequence| sequence.table.clone()).collect(),
+            states: (0..self.sequences.len() as u32).rev().map(|slot| 2 * slot + 1).collect(),
             rotations: self.spec.ropes.iter().map(|rope| rope.rotation(&positions, &spans)).collect(),
             wanted: (0..rows.len() as u32).collect(),
             positions,

@@ -137,7 +137,7 @@ impl Tensors {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Takes the tensor `name` of rank one or two, with its scales where its type needs them. None, with a problem noted
+    /// Takes the tensor `name` of rank one or two, or three with an axis of one in the middle, with its scales where its type needs them. None, with a problem noted
     /// for [`Self::finish`], where it is missing, has been claimed before, or has another shape or a type that cannot be
     /// read, or where its scales are missing or wrong.
     pub fn claim(&mut self, name: &str, shape: &[usize]) -> Option<TensorRef> {
@@ -281,13 +281,15 @@ impl TensorRef {
         let dtype = dtype_of(place.entry.dtype)?;
         let (rows, cols) = match place.entry.shape[..] {
             [cols] => (1, cols),
-            [rows, cols] => (rows, cols),
+            // The taps of a convolution have an axis of one between.
+            [rows, cols] | [rows, 1, cols] => (rows, cols),
             _ => return None,
         };
         Some(Self { place: place.clone(), dtype, rows, cols, scales: None, order: None })
     }
 
-    /// The same with its rows, or the numbers of a vector, in another order: `order[i]` becomes number `i`.
+    /// The same with its rows, or the numbers of a vector, or some of them, in another order: `order[i]` becomes number
+    /// `i`.
     pub(crate) fn in_order(self, order: Arc<[u32]>) -> Self {
         Self { order: Some(order), ..self }
     }
@@ -304,7 +306,11 @@ impl TensorRef {
 
     /// (rows, cols); a vector has one row.
     pub fn shape(&self) -> (usize, usize) {
-        (self.rows, self.cols)
+        match &self.order {
+            Some(order) if self.place.entry.shape.len() == 1 => (1, order.len()),
+            Some(order) => (order.len(), self.cols),
+            None => (self.rows, self.cols),
+        }
     }
 
     /// How the file stores the numbers, for people: `BF16`, or `F8_E4M3 with one scale for 128x128`.

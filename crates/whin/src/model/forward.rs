@@ -3,26 +3,30 @@
 use std::sync::Arc;
 
 use whin_kernels::{
-    Attend, Backend, CacheShape, Embed, Gated, Head, HeadNorm, Norm, Project, Qkv, Result, Step,
+    Attend, Backend, CacheShape, Convolution, Delta, Embed, Gated, Head, HeadNorm, Norm, Project, Qkv, Result,
+    ShortConv, Step,
 };
 
-use super::spec::{Attention, FeedForward, Mixer, Spec};
-use super::weights::{AttentionWeights, GatedWeights, LayerWeights, Model};
+use super::spec::{self, Attention, FeedForward, Mixer, Spec};
+use super::weights::{
+    AttentionWeights, ConvolutionWeights, DeltaWeights, GatedWeights, LayerWeights, MixerWeights, Model,
+    ShortConvWeights,
+};
 
-/// The rows and the key-value cache that a step works on.
+/// The rows and the cache that a step works on.
 pub struct Run<B: Backend> {
     x: B::Rows, // (rows, width)
     q: B::Rows, // (rows, heads · head_dim), or twice that
-    y: B::Rows, // (rows, heads · head_dim)
+    y: B::Rows, // (rows, numbers that a mixer finds)
     h: B::Rows, // (rows, inner)
     /// (wanted, vocab)
     pub logits: B::Rows,
-    /// Keys and values of all sequences.
+    /// Keys, values and states of all sequences.
     pub state: B::State,
 }
 
 impl<B: Backend> Run<B> {
-    /// Room for steps of up to `rows` rows that want up to `wanted` rows of logits, and a cache without blocks.
+    /// Room for steps of up to `rows` rows that want up to `wanted` rows of logits, and a cache without blocks and states.
     ///
     /// # Errors
     /// When the device has no memory for it.
@@ -48,9 +52,7 @@ impl<B: Backend> Run<B> {
 pub fn forward<B: Backend>(backend: &mut B, spec: &Spec, model: &Model<B>, step: &Step, run: &mut Run<B>) {
     backend.embed(&Embed { table: &model.embedding, scale: spec.embedding_scale }, step, &mut run.x);
     for (index, (layer, weights)) in spec.layers.iter().zip(&model.layers).enumerate() {
-        let Mixer::Attention(mixer) = &layer.mixer;
-        attention(backend, spec, index, (mixer, weights), step, run);
-        let AttentionWeights { out, out_bias, .. } = &weights.attention;
+        let (out, out_bias) = mix(backend, spec, index, (&layer.mixer, weights), step, run);
         let out = project(spec, (out, out_bias), &weights.mixer_post_norm);
         // Parts that stand side by side read the same rows: nothing is added before both have.
         if !layer.parallel {
@@ -93,24 +95,53 @@ fn project<'a, B: Backend>(
     Project { weight, bias: bias.as_ref(), norm: norm(spec, post_norm), scale: spec.residual_scale }
 }
 
-/// What attention finds for each row, in `run.y`.
+/// The projection of what a mixer finds, and its bias.
+type Out<'a, B> = (&'a Arc<<B as Backend>::Weight>, &'a Option<<B as Backend>::Vector>);
+
+/// What the mixer finds for each row, in `run.y`. Returns what projects it.
+fn mix<'a, B: Backend>(
+    backend: &mut B,
+    spec: &Spec,
+    index: usize,
+    (mixer, layer): (&Mixer, &'a LayerWeights<B>),
+    step: &Step,
+    run: &mut Run<B>,
+) -> Out<'a, B> {
+    let norm = norm(spec, &layer.mixer_norm);
+    match (mixer, &layer.mixer) {
+        (Mixer::Attention(mixer), MixerWeights::Attention(weights)) => {
+            attention(backend, spec, (index, norm), (mixer, weights), step, run);
+            (&weights.out, &weights.out_bias)
+        }
+        (Mixer::Delta(mixer), MixerWeights::Delta(weights)) => {
+            delta(backend, spec, (index, norm), (mixer, weights), step, run);
+            (&weights.out, &None)
+        }
+        (Mixer::ShortConv(mixer), MixerWeights::ShortConv(weights)) => {
+            short_conv(backend, (index, norm), (mixer, weights), step, run);
+            (&weights.out, &weights.out_bias)
+        }
+        _ => unreachable!("weights are assembled as the spec says"),
+    }
+}
+
 fn attention<B: Backend>(
     backend: &mut B,
     spec: &Spec,
-    layer: usize,
-    (mixer, weights): (&Attention, &LayerWeights<B>),
+    (layer, before): (usize, Option<Norm<'_, B>>),
+    (mixer, weights): (&Attention, &AttentionWeights<B>),
     step: &Step,
     run: &mut Run<B>,
 ) {
     let &Attention { heads, kv_heads, head_dim, window, scale, softcap, gated, qk_norm, .. } = mixer;
-    let AttentionWeights { qkv, qkv_bias, q_norm, k_norm, sinks, .. } = &weights.attention;
+    let AttentionWeights { qkv, qkv_bias, q_norm, k_norm, sinks, .. } = weights;
     let head_norm = |weight| Some(HeadNorm { norm: norm(spec, weight)?, span: qk_norm? });
     let args = Qkv {
         layer,
         heads,
         kv_heads,
         head_dim,
-        norm: norm(spec, &weights.mixer_norm),
+        norm: before,
         weight: qkv.as_ref(),
         bias: qkv_bias.as_ref(),
         q_norm: head_norm(q_norm),
@@ -122,4 +153,51 @@ fn attention<B: Backend>(
     let sinks = sinks.as_ref();
     let attend = Attend { layer, heads, kv_heads, head_dim, scale, window, softcap, sinks, gated };
     backend.attend(&attend, step, &run.q, &run.state, &mut run.y);
+}
+
+fn convolution<B: Backend>(count: usize, weights: &ConvolutionWeights<B>) -> Convolution<'_, B> {
+    Convolution { count, taps: &weights.taps, bias: weights.bias.as_ref() }
+}
+
+fn delta<B: Backend>(
+    backend: &mut B,
+    spec: &Spec,
+    (layer, norm): (usize, Option<Norm<'_, B>>),
+    (mixer, weights): (&spec::Delta, &DeltaWeights<B>),
+    step: &Step,
+    run: &mut Run<B>,
+) {
+    let &spec::Delta { key_heads, value_heads, key_dim, value_dim, taps, activation } = mixer;
+    let args = Delta {
+        layer,
+        key_heads,
+        value_heads,
+        key_dim,
+        value_dim,
+        norm,
+        weight: weights.inputs.as_ref(),
+        convolution: convolution(taps, &weights.convolution),
+        activation,
+        rates: &weights.rates,
+        time_bias: &weights.time_bias,
+        out_norm: Norm { weight: &weights.norm, eps: spec.norm_eps, centred: false },
+    };
+    backend.delta(&args, step, &run.x, &mut run.state, &mut run.y);
+}
+
+fn short_conv<B: Backend>(
+    backend: &mut B,
+    (layer, norm): (usize, Option<Norm<'_, B>>),
+    (mixer, weights): (&spec::ShortConv, &ShortConvWeights<B>),
+    step: &Step,
+    run: &mut Run<B>,
+) {
+    let args = ShortConv {
+        layer,
+        norm,
+        weight: weights.inputs.as_ref(),
+        bias: weights.inputs_bias.as_ref(),
+        convolution: convolution(mixer.taps, &weights.convolution),
+    };
+    backend.short_conv(&args, step, &run.x, &mut run.state, &mut run.y);
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use whin_kernels::Span;
 
-use super::spec::{Attention, FeedForward, Gated, Mixer, Spec};
+use super::spec::{Attention, Delta, FeedForward, Gated, Mixer, ShortConv, Spec};
 
 /// A weight of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,7 +23,22 @@ pub enum Destination {
     KNorm(usize),
     /// (heads,)
     Sinks(usize),
-    /// (width, heads · head_dim)
+    /// What a recurrent mixer projects: queries, keys, values, gates, `b` and `a` of the delta rule, or the gates before
+    /// and behind a convolution and its inputs. (outputs, width)
+    Inputs(usize),
+    /// (outputs of the projection,)
+    InputsBias(usize),
+    /// Of a convolution, the oldest position first. (taps, channels)
+    Taps(usize),
+    /// Of a convolution. (channels,)
+    TapsBias(usize),
+    /// How fast the matrices of the delta rule fade. (value_heads,)
+    Rates(usize),
+    /// Added to `a` of the delta rule. (value_heads,)
+    TimeBias(usize),
+    /// The norm of what the delta rule finds. (value_dim,)
+    DeltaNorm(usize),
+    /// (width, numbers that the mixer finds)
     Output(usize),
     /// (width,)
     OutputBias(usize),
@@ -60,6 +75,13 @@ impl fmt::Display for Destination {
             Self::QNorm(layer) => (layer, "q_norm"),
             Self::KNorm(layer) => (layer, "k_norm"),
             Self::Sinks(layer) => (layer, "sinks"),
+            Self::Inputs(layer) => (layer, "inputs"),
+            Self::InputsBias(layer) => (layer, "inputs_bias"),
+            Self::Taps(layer) => (layer, "taps"),
+            Self::TapsBias(layer) => (layer, "taps_bias"),
+            Self::Rates(layer) => (layer, "rates"),
+            Self::TimeBias(layer) => (layer, "time_bias"),
+            Self::DeltaNorm(layer) => (layer, "delta_norm"),
             Self::Output(layer) => (layer, "output"),
             Self::OutputBias(layer) => (layer, "output_bias"),
             Self::MixerPostNorm(layer) => (layer, "mixer_post_norm"),
@@ -106,6 +128,8 @@ pub fn weights(spec: &Spec) -> Vec<(Destination, Shape)> {
         }
         match &layer.mixer {
             Mixer::Attention(attention) => list.attention(index, attention),
+            Mixer::Delta(delta) => list.delta(index, delta),
+            Mixer::ShortConv(conv) => list.short_conv(index, conv),
         }
         if layer.norms.after {
             list.vector(To::MixerPostNorm(index), &[spec.width]);
@@ -160,6 +184,30 @@ impl List {
         }
         self.matrix(To::Output(layer), &[self.width], q);
         if attention.bias.out {
+            self.vector(To::OutputBias(layer), &[self.width]);
+        }
+    }
+
+    fn delta(&mut self, layer: usize, delta: &Delta) {
+        use Destination as To;
+        let ((keys, values), heads) = (delta.widths(), delta.value_heads);
+        self.matrix(To::Inputs(layer), &[keys, keys, values, values, heads, heads], self.width);
+        self.vector(To::Taps(layer), &vec![delta.channels(); delta.taps]);
+        self.vector(To::Rates(layer), &[heads]);
+        self.vector(To::TimeBias(layer), &[heads]);
+        self.vector(To::DeltaNorm(layer), &[delta.value_dim]);
+        self.matrix(To::Output(layer), &[self.width], values);
+    }
+
+    fn short_conv(&mut self, layer: usize, conv: &ShortConv) {
+        use Destination as To;
+        let sections = [self.width; 3];
+        self.matrix(To::Inputs(layer), &sections, self.width);
+        self.vector(To::Taps(layer), &vec![self.width; conv.taps]);
+        self.matrix(To::Output(layer), &[self.width], self.width);
+        if conv.bias {
+            self.vector(To::InputsBias(layer), &sections);
+            self.vector(To::TapsBias(layer), &[self.width]);
             self.vector(To::OutputBias(layer), &[self.width]);
         }
     }

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use whin_kernels::Tensor;
+
 use super::families;
 use super::inventory::{self, Destination, Shape};
 use super::names::Names;
@@ -48,15 +50,14 @@ impl<'a> Plan<'a> {
     pub fn claim(&self, mut tensors: Tensors) -> Result<Vec<Load>> {
         let (storage, names) = (self.spec.storage, self.names);
         tensors.stored_as(storage)?;
-        let [embedding] = &names.tensors(Destination::Embedding)[..] else { unreachable!("one tensor") };
-        let is_there = |prefix: &&&str| tensors.contains(&format!("{prefix}{embedding}"));
+        let is_there = |prefix: &&&str| tensors.contains(&format!("{prefix}{}.weight", names.embedding));
         let prefix = names.prefixes.iter().find(is_there).unwrap_or(&names.prefixes[0]);
-        let heads = names.tensors(Destination::Head);
+        let heads: Vec<String> = names.heads.iter().map(|head| format!("{head}.weight")).collect();
         let head = heads.iter().find(|head| tensors.contains(head));
         let mut loads = Vec::with_capacity(self.weights.len());
         for (to, shape) in &self.weights {
             let raise = if names.is_raised(*to) { 1.0 } else { 0.0 };
-            let mut wanted = self::tensors(names, prefix, *to, shape);
+            let (mut wanted, holders) = self.tensors_of(prefix, *to, shape);
             if *to == Destination::Head {
                 let Some(head) = head else {
                     tensors.note(format!(
@@ -68,7 +69,7 @@ impl<'a> Plan<'a> {
                 };
                 wanted[0].0.clone_from(head);
             }
-            let parts = self.claim_parts(&mut tensors, (*to, shape), wanted);
+            let parts = self.claim_parts(&mut tensors, (*to, shape), (wanted, holders));
             loads.push(Load { to: *to, is_matrix: shape.inputs.is_some(), parts, raise });
         }
         let spare = head.filter(|_| self.spec.tied).and_then(|head| tensors.take(head));
@@ -95,9 +96,9 @@ impl<'a> Plan<'a> {
     }
 
     /// All tensors of the plan by the names that they most often have, and their shapes.
-    pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+    pub fn tensors(&self) -> Vec<Wanted> {
         let prefix = self.names.prefixes[0];
-        let of = |(to, shape): &(Destination, Shape)| tensors(self.names, prefix, *to, shape);
+        let of = |(to, shape): &(Destination, Shape)| self.tensors_of(prefix, *to, shape).0;
         self.weights.iter().flat_map(of).collect()
     }
 
@@ -106,44 +107,55 @@ impl<'a> Plan<'a> {
         &self,
         tensors: &mut Tensors,
         (to, shape): (Destination, &Shape),
-        wanted: Vec<(String, Vec<usize>)>,
+        (wanted, holders): (Vec<Wanted>, Vec<usize>),
     ) -> Vec<TensorRef> {
-        let order = self.names.order(self.spec, to, shape);
-        let is_split = wanted.len() > 1;
-        let claim = |(index, (name, shape)): (usize, (String, Vec<usize>))| {
-            let part = tensors.claim(&name, &shape)?;
-            Some(match &order {
-                None => part,
-                Some(order) if is_split => part.in_order(order[index].clone()),
-                Some(order) => part.in_order(stacked(order)),
-            })
+        let claimed = wanted.iter().map(|(name, shape)| tensors.claim(name, shape));
+        let claimed: Vec<Option<TensorRef>> = claimed.collect();
+        let Some(order) = self.names.order(self.spec, to, shape) else {
+            return claimed.into_iter().flatten().collect();
         };
-        wanted.into_iter().enumerate().filter_map(claim).collect()
+        let section = |(order, tensor): (&Arc<[u32]>, &usize)| {
+            claimed[*tensor].as_ref().map(|tensor| tensor.clone().in_order(order.clone()))
+        };
+        order.iter().zip(&holders).filter_map(section).collect()
+    }
+
+    /// The tensors of one weight, and which of them holds each section.
+    fn tensors_of(&self, prefix: &str, to: Destination, shape: &Shape) -> (Vec<Wanted>, Vec<usize>) {
+        let (names, holders) = self.names.tensors(self.spec, to, shape);
+        // The head stands outside of what the prefix names.
+        let prefix = if to == Destination::Head { "" } else { prefix };
+        let full = |(tensor, name): (usize, String)| {
+            let held = shape.sections.iter().zip(&holders).filter(|(_, holder)| **holder == tensor);
+            let outputs = held.map(|(rows, _)| rows).sum();
+            let shape = match to {
+                // Files have the positions of each channel together, behind an axis that all channels of a group share.
+                Destination::Taps(_) => vec![shape.sections[0], 1, shape.sections.len()],
+                _ => std::iter::once(outputs).chain(shape.inputs).collect(),
+            };
+            (format!("{prefix}{name}"), shape)
+        };
+        (names.into_iter().enumerate().map(full).collect(), holders)
     }
 }
 
-/// The tensors of one weight, of which there is one for each section or one for all, and their shapes.
-fn tensors(names: &Names, prefix: &str, to: Destination, shape: &Shape) -> Vec<(String, Vec<usize>)> {
-    let mut found = names.tensors(to);
-    // The head stands outside of what the prefix names, and has one name of several.
-    let prefix = if to == Destination::Head { "" } else { prefix };
-    if to == Destination::Head {
-        found.truncate(1);
+/// A tensor's name and shape.
+type Wanted = (String, Vec<usize>);
+
+impl Load {
+    /// The numbers of a vector, as a backend takes them.
+    pub fn numbers(&self) -> Vec<f32> {
+        let numbers = self.parts.iter().flat_map(|part| part.view().to_vec());
+        match self.to {
+            Destination::Taps(_) => self.parts.iter().flat_map(|part| turned(&part.view())).collect(),
+            Destination::Rates(_) => numbers.map(|log| f64::from(log).exp() as f32).collect(),
+            _ => numbers.map(|number| number + self.raise).collect(),
+        }
     }
-    let sections = if found.len() == 1 { vec![shape.outputs()] } else { shape.sections.clone() };
-    let full = |(name, outputs): (String, usize)| {
-        (format!("{prefix}{name}"), std::iter::once(outputs).chain(shape.inputs).collect())
-    };
-    found.into_iter().zip(sections).map(full).collect()
 }
 
-/// The orders of sections that stand one below the other in the same tensor.
-fn stacked(orders: &[Arc<[u32]>]) -> Arc<[u32]> {
-    let mut first = 0;
-    let mut all = Vec::new();
-    for order in orders {
-        all.extend(order.iter().map(|row| first + row));
-        first += order.len() as u32;
-    }
-    all.into()
+/// Column after column.
+fn turned(tensor: &Tensor<'_>) -> Vec<f32> {
+    let (numbers, cols) = (tensor.to_vec(), tensor.cols());
+    (0..cols).flat_map(|col| numbers.iter().skip(col).step_by(cols)).copied().collect()
 }

@@ -1,6 +1,6 @@
 //! What every model family is reduced to. Knows no key of `config.json` and no tensor name.
 
-use whin_kernels::{Activation, CacheShape, KvKind, Span};
+use whin_kernels::{Activation, CacheShape, KvKind, LayerCache, Span, StateShape};
 
 use super::forms::Weights;
 use super::inventory::{self, Destination, Shape};
@@ -73,6 +73,10 @@ pub struct Norms {
 pub enum Mixer {
     /// Causal softmax attention.
     Attention(Attention),
+    /// The gated delta rule.
+    Delta(Delta),
+    /// A gated convolution.
+    ShortConv(ShortConv),
 }
 
 /// Causal softmax attention with grouped key-value heads. Ainslie et al., arXiv:2305.13245.
@@ -109,6 +113,59 @@ pub struct Bias {
     pub qkv: bool,
     /// That of the result.
     pub out: bool,
+}
+
+/// The gated delta rule, by which each position changes and reads a matrix for each value head. Yang et al.,
+/// arXiv:2412.06464.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delta {
+    /// Heads of queries and keys.
+    pub key_heads: usize,
+    /// Heads of values, a multiple of `key_heads`.
+    pub value_heads: usize,
+    /// Numbers of a query and of a key.
+    pub key_dim: usize,
+    /// Numbers of a value.
+    pub value_dim: usize,
+    /// How many positions the convolution of queries, keys and values takes in.
+    pub taps: usize,
+    /// Applied to what the convolution gives.
+    pub activation: Activation,
+}
+
+impl Delta {
+    /// Numbers of all keys, and of all values.
+    pub fn widths(&self) -> (usize, usize) {
+        (self.key_heads * self.key_dim, self.value_heads * self.value_dim)
+    }
+
+    /// Channels of the convolution: queries, keys and values.
+    pub fn channels(&self) -> usize {
+        let (keys, values) = self.widths();
+        2 * keys + values
+    }
+
+    fn state(&self) -> StateShape {
+        StateShape {
+            inputs: (self.taps - 1, self.channels()),
+            matrices: (self.value_heads, self.key_dim, self.value_dim),
+        }
+    }
+}
+
+/// A convolution over the last positions, with gates before and behind it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShortConv {
+    /// How many positions it takes in.
+    pub taps: usize,
+    /// Whether both projections and the convolution add a bias.
+    pub bias: bool,
+}
+
+impl ShortConv {
+    fn state(&self, width: usize) -> StateShape {
+        StateShape { inputs: (self.taps - 1, width), matrices: (0, 0, 0) }
+    }
 }
 
 impl Attention {
@@ -164,51 +221,72 @@ impl Spec {
     }
 
     /// Bytes of the rows that steps of up to `rows` rows and `wanted` rows of logits work on: those of the forward pass,
-    /// and those that a product reads, rounded, and writes.
+    /// those that a product reads, rounded, and writes, and what a convolution makes of them.
     pub fn scratch_bytes(&self, rows: usize, wanted: usize) -> u64 {
         let (mut most_inputs, mut most_outputs) = (self.width, 0);
         for (_, shape) in self.matrices_of_layers() {
             most_inputs = most_inputs.max(shape.inputs.unwrap_or(0));
             most_outputs = most_outputs.max(shape.outputs());
         }
-        let row = self.width + self.row_widths().iter().sum::<usize>() + most_inputs + most_outputs;
+        let mixed = |layer: &Layer| match &layer.mixer {
+            Mixer::Delta(delta) => delta.channels() + 2 * delta.value_heads,
+            Mixer::Attention(_) | Mixer::ShortConv(_) => 0,
+        };
+        let mixed = self.layers.iter().map(mixed).max().unwrap_or(0);
+        let row = self.width + self.row_widths().iter().sum::<usize>() + most_inputs + most_outputs + mixed;
         4 * (rows as u64 * row as u64 + wanted as u64 * self.vocab as u64)
     }
 
     /// The widths of the rows between the stages of a layer, enough for every layer: of queries with their gates, of what
-    /// attention finds, and of what stands between the products of the feed-forward part.
+    /// the mixer finds, and of what stands between the products of the feed-forward part.
     pub fn row_widths(&self) -> [usize; 3] {
         let mut widest = [0; 3];
         for layer in &self.layers {
-            let (Mixer::Attention(attention), FeedForward::Gated(gated)) =
-                (&layer.mixer, &layer.feed_forward);
-            let heads = attention.heads * attention.head_dim;
-            let own = [if attention.gated { 2 * heads } else { heads }, heads, gated.inner];
+            let FeedForward::Gated(gated) = &layer.feed_forward;
+            let [queries, found] = match &layer.mixer {
+                Mixer::Attention(attention) => {
+                    let heads = attention.heads * attention.head_dim;
+                    [if attention.gated { 2 * heads } else { heads }, heads]
+                }
+                Mixer::Delta(delta) => [0, delta.widths().1],
+                Mixer::ShortConv(_) => [0, self.width],
+            };
+            let own = [queries, found, gated.inner];
             widest = std::array::from_fn(|i| widest[i].max(own[i]));
         }
         widest
     }
 
-    /// Bytes of keys and values that a row at `position` reads when they are kept as `kind`; at most `u64::MAX`.
+    /// Bytes of keys and values, kept as `kind`, and of states that a row at `position` reads; at most `u64::MAX`.
     pub fn attention_bytes(&self, position: usize, kind: KvKind) -> u64 {
-        let bytes = |layer: &Layer| {
-            let Mixer::Attention(attention) = &layer.mixer;
-            let head = kind.bytes(attention.head_dim) as u64;
-            (attention.seen(position) as u64).saturating_mul(attention.kv_heads as u64 * head)
+        let bytes = |layer: &Layer| match &layer.mixer {
+            Mixer::Attention(attention) => {
+                let head = kind.bytes(attention.head_dim) as u64;
+                (attention.seen(position) as u64).saturating_mul(attention.kv_heads as u64 * head)
+            }
+            Mixer::Delta(delta) => 4 * delta.state().numbers() as u64,
+            Mixer::ShortConv(conv) => 4 * conv.state(self.width).numbers() as u64,
         };
         self.layers.iter().map(bytes).fold(0, u64::saturating_add)
     }
 
-    /// Floating-point operations, two a multiplication, of the layers' products and attention for one token at
+    /// Floating-point operations, two a multiplication, of the layers' products and mixers for one token at
     /// `position`; at most `u64::MAX`.
     pub fn token_flops(&self, position: usize) -> u64 {
         let products = self.matrices_of_layers().map(|(_, shape)| 2 * shape.count()).sum();
-        let attention = |layer: &Layer| {
-            let Mixer::Attention(attention) = &layer.mixer;
-            let inputs = (attention.heads * attention.head_dim) as u64;
-            (attention.seen(position) as u64).saturating_mul(4 * inputs)
+        let mixer = |layer: &Layer| match &layer.mixer {
+            Mixer::Attention(attention) => {
+                let inputs = (attention.heads * attention.head_dim) as u64;
+                (attention.seen(position) as u64).saturating_mul(4 * inputs)
+            }
+            // A matrix is read with the key, faded, changed, and read with the query.
+            Mixer::Delta(delta) => {
+                let matrices = delta.value_heads * delta.key_dim * delta.value_dim;
+                (7 * matrices + 2 * delta.taps * delta.channels()) as u64
+            }
+            Mixer::ShortConv(conv) => (2 * conv.taps * self.width) as u64,
         };
-        self.layers.iter().map(attention).fold(products, u64::saturating_add)
+        self.layers.iter().map(mixer).fold(products, u64::saturating_add)
     }
 
     /// Those of the head, for one token.
@@ -216,10 +294,14 @@ impl Spec {
         2 * (self.vocab * self.width) as u64
     }
 
-    /// The key-value cache that the layers need, kept as `kind`.
+    /// The cache that the layers need, with keys and values kept as `kind`.
     pub fn cache_shape(&self, kind: KvKind) -> CacheShape {
         let layers = self.layers.iter().map(|layer| match &layer.mixer {
-            Mixer::Attention(attention) => (attention.kv_heads, attention.head_dim),
+            Mixer::Attention(attention) => {
+                LayerCache::Positions { kv_heads: attention.kv_heads, head_dim: attention.head_dim }
+            }
+            Mixer::Delta(delta) => LayerCache::State(delta.state()),
+            Mixer::ShortConv(conv) => LayerCache::State(conv.state(self.width)),
         });
         CacheShape { kind, layers: layers.collect() }
     }
@@ -235,7 +317,7 @@ impl Spec {
 #[cfg(test)]
 mod tests {
     use crate::model::Weights;
-    use whin_kernels::KvKind;
+    use whin_kernels::{KvKind, LayerCache};
 
     #[test]
     fn the_demo_model_is_counted_as_its_index_counts_it() {
@@ -252,7 +334,8 @@ mod tests {
         let bytes = layers / 32 * 18 + embedding + 6144 * 4 + 4 * vectors;
         assert_eq!((spec.weight_bytes(Weights::Int4), spec.step_bytes(Weights::Int4)), (bytes, bytes));
         let cache = spec.cache_shape(KvKind::Bf16);
-        assert_eq!(cache.layers, vec![(4, 64); 8]);
+        assert_eq!(cache.layers, vec![LayerCache::Positions { kv_heads: 4, head_dim: 64 }; 8]);
+        assert_eq!(cache.bytes_per_state(), 0);
         assert_eq!(cache.bytes_per_position(), 8 * 4 * 64 * 2 * 2);
         assert_eq!(spec.attention_bytes(99, KvKind::Bf16), 100 * 8 * 4 * 64 * 2 * 2);
     }

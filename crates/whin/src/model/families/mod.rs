@@ -1,11 +1,14 @@
 //! The families of models that can be run. A new one is a reader of its config and a row in the table.
 
 mod dense;
+mod lfm2;
 mod llama;
 mod mistral;
 mod quantization;
 mod qwen2;
 mod qwen3;
+mod qwen3_5;
+mod qwen3_next;
 
 use serde_json::Value;
 
@@ -23,6 +26,12 @@ struct Family {
 }
 
 const FAMILIES: &[Family] = &[
+    Family {
+        model_type: "lfm2",
+        architectures: &["Lfm2ForCausalLM", "Lfm2Model"],
+        read: lfm2::read,
+        names: &lfm2::NAMES,
+    },
     Family {
         model_type: "llama",
         architectures: &["LlamaForCausalLM", "LlamaModel"],
@@ -46,6 +55,18 @@ const FAMILIES: &[Family] = &[
         architectures: &["Qwen3ForCausalLM", "Qwen3Model"],
         read: qwen3::read,
         names: &names::COMMON,
+    },
+    Family {
+        model_type: "qwen3_5_text",
+        architectures: &["Qwen3_5ForCausalLM", "Qwen3_5TextModel"],
+        read: qwen3_5::read,
+        names: &qwen3_5::NAMES,
+    },
+    Family {
+        model_type: "qwen3_next",
+        architectures: &["Qwen3NextForCausalLM", "Qwen3NextModel"],
+        read: qwen3_next::read,
+        names: &qwen3_next::NAMES,
     },
 ];
 
