@@ -9,14 +9,14 @@ use whin::checkpoint::{Source, Tensors};
 use whin::model::forward::{Run, forward};
 use whin::model::weights::Model;
 use whin::model::{Plan, Spec, config};
-use whin::{CacheMode, Device, Engine, FinishReason, KvKind, Options, Request, Weights};
+use whin::{CacheMode, Device, Engine, FinishReason, KvKind, Options, Prompt, Request, Weights};
 use whin_kernels::cpu::{Cpu, Isa, isa};
 use whin_kernels::reference::Reference;
 use whin_kernels::{BLOCK, Backend, Step};
 
 const KVS: [KvKind; 3] = [KvKind::F32, KvKind::Bf16, KvKind::Int8];
-/// The only greedy token that keys and values in bf16 change: the right one leads by 0.058 deviations of the logits.
-const SWAPPED: (&str, usize, u32) = ("rope-longrope-prompt", 15, 50);
+/// The lead in deviations of the logits up to which keys and values in bf16 may change a greedy token.
+const NARROW: f64 = 0.1;
 
 /// What transformers computed for one checkpoint.
 struct Golden {
@@ -66,7 +66,7 @@ fn goldens() -> Vec<Golden> {
         .filter(|path| path.join("golden.json").is_file())
         .collect();
     folders.sort();
-    assert!(folders.len() >= 46, "only {} checkpoints found", folders.len());
+    assert!(folders.len() >= 70, "only {} checkpoints found", folders.len());
     folders.iter().map(|folder| Golden::read(folder)).collect()
 }
 
@@ -155,15 +155,15 @@ fn argmax(logits: &[f32]) -> u32 {
 }
 
 /// Logits of the whole prompt and of each generated token, against transformers; and the same bits where the prompt
-/// comes in chunks, or has a neighbour. Keys and values in bf16 move the logits, but all greedy tokens stay, one apart.
+/// comes in chunks, or has a neighbour. Keys and values in bf16 move the logits, but all greedy tokens with a lead stay.
 fn check<B: Backend>(backend: impl Fn() -> B) {
     for (golden, kv) in goldens().iter().flat_map(|golden| KVS.map(|kv| (golden, kv))) {
         let place = format!("{} in {} on {}", golden.name(), kv.name(), backend().name());
-        // Every backend, the reference too, is up to 0.224 off where keys are rounded to bf16, and 0.693 where they are
+        // Every backend, the reference too, is up to 0.277 off where keys are rounded to bf16, and 0.693 where they are
         // to 8 bits: random weights make large scores.
         let limit = match kv {
             KvKind::F32 => 1e-3,
-            KvKind::Bf16 => 0.25,
+            KvKind::Bf16 => 0.3,
             KvKind::Int8 => 0.7,
         };
         let [prompt, answer] = logits_equal_the_golden(backend(), (golden, kv), limit, &place);
@@ -201,7 +201,7 @@ fn logits_equal_the_golden<B: Backend>(
         let lead = f64::from(right[token as usize] - right[found as usize]) / deviation(right);
         let swapped = match kv {
             KvKind::F32 => false,
-            KvKind::Bf16 => (golden.name(), index, found) == SWAPPED,
+            KvKind::Bf16 => lead < NARROW,
             // What 8 bits may change is a lead that their error can overtake.
             KvKind::Int8 => lead < limit,
         };
@@ -333,6 +333,28 @@ fn the_engine_gives_the_greedy_tokens() {
             );
             assert_eq!(completion.finish_reason, FinishReason::Length);
             assert_eq!(completion.generated_text, None);
+        }
+    }
+}
+
+/// What is read from the load cache is what was converted, to the bit, in the form that runs by default too.
+#[test]
+fn the_load_cache_changes_nothing() {
+    for golden in goldens() {
+        let caches = tempfile::tempdir().unwrap();
+        for weights in [golden.weights(), Weights::Int8] {
+            let load = |cache: CacheMode| {
+                let options = Options { weights, kv: KvKind::F32, cache, ..Options::default() };
+                Engine::load(Some(&golden.folder), &options).unwrap()
+            };
+            let prompt = Prompt::Ids([&*golden.prompt, &*golden.greedy].concat());
+            let scores = |engine: &Engine| engine.score(&prompt).unwrap().logprobs;
+            let cold = scores(&load(CacheMode::Off));
+            let folder = CacheMode::Folder(caches.path().to_owned());
+            assert!(!load(folder.clone()).is_from_cache(), "{}", golden.name());
+            let warm = load(folder);
+            assert!(warm.is_from_cache(), "{}", golden.name());
+            assert_eq!(scores(&warm), cold, "{}", golden.name());
         }
     }
 }

@@ -5,7 +5,7 @@
 use serde_json::Value;
 use whin_kernels::{Activation, Span};
 
-use super::dense::{DEFAULTS, Defaults, Dense, FULL, SIZE, layer_types, norm_eps};
+use super::dense::{DEFAULTS, Defaults, Dense, FULL, SIZE, fixed, layer_types};
 use super::qwen3_next::TAPS;
 use crate::model::config::Fields;
 use crate::model::names::{COMMON, Names};
@@ -21,6 +21,7 @@ const LFM2: Defaults = Defaults {
     kv_heads: Some(8),
     max_positions: 128_000,
     norm_eps: 1e-5,
+    norm_eps_key: "norm_eps",
     theta: 1_000_000.0,
     tied: true,
     bos: Some(1),
@@ -43,7 +44,6 @@ pub(super) const NAMES: Names = Names {
 /// Reads the config, noting problems in it.
 pub(super) fn read(config: &mut Fields<'_>) -> Spec {
     let mut dense = Dense::read(config, &LFM2);
-    dense.norm_eps = norm_eps(config, "norm_eps", LFM2.norm_eps);
     dense.attention.qk_norm = Some(Span::Head);
     dense.gated.inner = inner(config, dense.gated.inner);
     if dense.gated.activation != Activation::Silu {
@@ -132,9 +132,7 @@ fn repeated(config: &mut Fields<'_>, dense: &Dense) {
         }
     }
     for key in ["block_use_swiglu", "use_pos_enc"] {
-        if !config.flag(key, true) {
-            config.refuse(key, "true, or no such key");
-        }
+        fixed(config, key, &Value::Bool(true));
     }
     // How weights were drawn before training.
     for key in ["block_mlp_init_scale", "block_out_init_scale", "block_use_xavier_init", "conv_use_xavier_init"] {

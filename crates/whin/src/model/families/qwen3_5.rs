@@ -4,7 +4,7 @@
 //! Keys, defaults and arithmetic are those of `Qwen3_5TextConfig` and `modeling_qwen3_5.py` in transformers 5.17.
 
 use super::dense::{DEFAULTS, Defaults, Dense};
-use super::qwen3_next;
+use super::{qwen_vl, qwen3_next};
 use crate::model::config::Fields;
 use crate::model::names::{COMMON, Names};
 use crate::model::spec::Spec;
@@ -16,6 +16,7 @@ const QWEN3_5: Defaults = Defaults {
     kv_heads: Some(4),
     head_dim: Some(256),
     max_positions: 32_768,
+    dialect: &qwen_vl::AXES,
     partial_rotary: Some(0.25),
     ..DEFAULTS
 };

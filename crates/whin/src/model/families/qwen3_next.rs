@@ -5,7 +5,7 @@
 use serde_json::Value;
 use whin_kernels::Span;
 
-use super::dense::{DEFAULTS, Defaults, Dense, FULL, SIZE, layer_types};
+use super::dense::{DEFAULTS, Defaults, Dense, FULL, SIZE, fixed, layer_types};
 use crate::model::config::Fields;
 use crate::model::names::{COMMON, Names};
 use crate::model::spec::{Bias, Delta, Mixer, Spec};
@@ -93,9 +93,7 @@ pub(super) fn hybrid(config: &mut Fields<'_>, mut dense: Dense) -> Spec {
 /// Keys that change nothing for a text, or must say what the model is anyway.
 fn known(config: &mut Fields<'_>) {
     // Gates of attention are what the class always has.
-    if !config.flag("attn_output_gate", true) {
-        config.refuse("attn_output_gate", "true, or no such key");
-    }
+    fixed(config, "attn_output_gate", &Value::Bool(true));
     // States are in f32, whatever they were trained in; heads that predict further tokens are left aside.
     for key in ["mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "router_aux_loss_coef"] {
         config.get(key);
