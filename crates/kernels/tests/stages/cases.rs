@@ -178,7 +178,7 @@ impl Case for Product {
                 backend.project_add(&args, &step, &x, &mut out);
             }
             Stage::Gated(activation) => {
-                let args = Gated { norm: Some(norm), weight, bias: None, activation };
+                let args = Gated { norm: Some(norm), weight, bias: None, activation, row_gate: None };
                 backend.gated(&args, &step, &x, &mut out)
             }
             Stage::Logits => {

@@ -99,7 +99,12 @@ fn products() {
         let (x, mut h) = (cpu.rows(2, 16).unwrap(), cpu.rows(2, 12).unwrap());
         let weight = &cpu.weight(WeightKind::Bf16, 32, 16).unwrap();
         let norm = Some(Norm { weight: &vec![1.0; 16], eps: EPS, centred: false });
-        cpu.gated(&Gated { norm, weight, bias: None, activation: Activation::Silu }, &step(), &x, &mut h);
+        cpu.gated(
+            &Gated { norm, weight, bias: None, activation: Activation::Silu, row_gate: None },
+            &step(),
+            &x,
+            &mut h,
+        );
     });
     refused("a sum of another width", |cpu| {
         let (h, mut x) = (cpu.rows(2, 16).unwrap(), cpu.rows(2, 12).unwrap());

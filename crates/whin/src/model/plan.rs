@@ -1,6 +1,8 @@
 //! From the tensors of a checkpoint to the weights of a model: each is found once, with the shape that the config
 //! implies, and none is left over.
 
+mod experts;
+
 use std::sync::Arc;
 
 use super::families;
@@ -10,6 +12,7 @@ use super::spec::Spec;
 use crate::Result;
 use crate::checkpoint::Storage;
 use crate::checkpoint::{TensorRef, Tensors};
+use experts::Projection;
 
 /// All weights of a model, and where they are found.
 #[derive(Clone, Debug)]
@@ -56,6 +59,11 @@ impl<'a> Plan<'a> {
         let mut loads = Vec::with_capacity(self.weights.len());
         for (to, shape) in &self.weights {
             let raise = if names.is_raised(*to) { 1.0 } else { 0.0 };
+            let is_matrix = shape.inputs.is_some();
+            if let Some(projection) = Projection::new(names, prefix, *to, shape) {
+                loads.push(Load { to: *to, is_matrix, parts: projection.claim(&mut tensors), raise });
+                continue;
+            }
             let mut wanted = self::tensors(names, prefix, *to, shape);
             if *to == Destination::Head {
                 let Some(head) = head else {
@@ -69,7 +77,7 @@ impl<'a> Plan<'a> {
                 wanted[0].0.clone_from(head);
             }
             let parts = self.claim_parts(&mut tensors, (*to, shape), wanted);
-            loads.push(Load { to: *to, is_matrix: shape.inputs.is_some(), parts, raise });
+            loads.push(Load { to: *to, is_matrix, parts, raise });
         }
         let spare = head.filter(|_| self.spec.tied).and_then(|head| tensors.take(head));
         tensors.finish(|name| {
@@ -124,6 +132,9 @@ impl<'a> Plan<'a> {
 
 /// The tensors of one weight, of which there is one for each section or one for all, and their shapes.
 fn tensors(names: &Names, prefix: &str, to: Destination, shape: &Shape) -> Vec<(String, Vec<usize>)> {
+    if let Some(projection) = Projection::new(names, prefix, to, shape) {
+        return projection.tensors();
+    }
     let mut found = names.tensors(to);
     // The head stands outside of what the prefix names, and has one name of several.
     let prefix = if to == Destination::Head { "" } else { prefix };
@@ -132,7 +143,9 @@ fn tensors(names: &Names, prefix: &str, to: Destination, shape: &Shape) -> Vec<(
     }
     let sections = if found.len() == 1 { vec![shape.outputs()] } else { shape.sections.clone() };
     let full = |(name, outputs): (String, usize)| {
-        (format!("{prefix}{name}"), std::iter::once(outputs).chain(shape.inputs).collect())
+        // A share is that of a projection with one output.
+        let one = matches!(to, Destination::SharedGate(_)).then_some(1);
+        (format!("{prefix}{name}"), one.into_iter().chain([outputs]).chain(shape.inputs).collect())
     };
     found.into_iter().zip(sections).map(full).collect()
 }

@@ -1,11 +1,15 @@
 //! The families of models that can be run. A new one is a reader of its config and a row in the table.
 
 mod dense;
+mod experts;
+mod gpt_oss;
 mod llama;
 mod mistral;
 mod quantization;
 mod qwen2;
+mod qwen2_moe;
 mod qwen3;
+mod qwen3_moe;
 
 use serde_json::Value;
 
@@ -46,6 +50,24 @@ const FAMILIES: &[Family] = &[
         architectures: &["Qwen3ForCausalLM", "Qwen3Model"],
         read: qwen3::read,
         names: &names::COMMON,
+    },
+    Family {
+        model_type: "qwen2_moe",
+        architectures: &["Qwen2MoeForCausalLM", "Qwen2MoeModel"],
+        read: qwen2_moe::read,
+        names: &names::COMMON,
+    },
+    Family {
+        model_type: "qwen3_moe",
+        architectures: &["Qwen3MoeForCausalLM", "Qwen3MoeModel"],
+        read: qwen3_moe::read,
+        names: &names::COMMON,
+    },
+    Family {
+        model_type: "gpt_oss",
+        architectures: &["GptOssForCausalLM", "GptOssModel"],
+        read: gpt_oss::read,
+        names: &gpt_oss::NAMES,
     },
 ];
 
@@ -132,6 +154,7 @@ const TRAINING: &[&str] = &[
     "hidden_dropout_prob",
     "initializer_range",
     "resid_pdrop",
+    "router_aux_loss_coef",
 ];
 
 /// Labels of tasks, and tokens that only other programs treat apart.
