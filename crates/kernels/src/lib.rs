@@ -12,11 +12,12 @@ mod error;
 mod fp8;
 pub mod int4;
 pub mod int8;
+mod mxfp4;
 pub mod reference;
 mod step;
 mod tensor;
 
-pub use activation::Activation;
+pub use activation::{Activation, Gating};
 pub use error::Error;
 pub use step::{BLOCK, Rotation, Step};
 pub use tensor::{Dtype, KvKind, Tensor, WeightKind};
@@ -176,6 +177,46 @@ pub struct Gated<'a, B: Backend> {
     pub bias: Option<&'a B::Vector>,
     /// Applied to the gate.
     pub activation: Activation,
+    /// `h` is multiplied with the sigmoid of the normalised row's product with this. (width,)
+    pub row_gate: Option<&'a B::Vector>,
+}
+
+/// What [`Backend::experts_add`] needs to know of one layer with a mixture of experts. Shazeer et al., arXiv:1701.06538.
+pub struct Experts<'a, B: Backend> {
+    /// Applied to the rows before all products.
+    pub norm: Option<Norm<'a, B>>,
+    /// (experts, width), whose products with a row are the experts' scores. As f32, lest another expert be chosen.
+    pub router: &'a B::Weight,
+    /// (experts,)
+    pub router_bias: Option<&'a B::Vector>,
+    /// How many there are.
+    pub experts: usize,
+    /// How many of them work on a row: 1 to `experts`.
+    pub top_k: usize,
+    /// What the share of each in the result is.
+    pub shares: Shares,
+    /// (experts · 2 · inner, width): for one expert after the other the gate projection, and the up projection below it.
+    pub gate_up: &'a B::Weight,
+    /// (experts · 2 · inner,)
+    pub gate_up_bias: Option<&'a B::Vector>,
+    /// How a gate and what it multiplies become one number.
+    pub gating: Gating,
+    /// (experts · width, inner)
+    pub down: &'a B::Weight,
+    /// (experts · width,)
+    pub down_bias: Option<&'a B::Vector>,
+    /// Factor of what is added.
+    pub scale: f32,
+}
+
+/// What the shares of the chosen experts are: a softmax of scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shares {
+    /// Of the scores of all experts, so that the shares of the chosen ones come to less than one.
+    OfAll,
+    /// Of the scores of the chosen ones, which is also what a softmax over all becomes when the shares of the chosen ones
+    /// are divided by their sum.
+    OfChosen,
 }
 
 /// What [`Backend::project_add`] needs.
@@ -388,8 +429,12 @@ pub trait Backend: Send + Sized + 'static {
         state: &mut Self::State,
         y: &mut Self::Rows,
     );
-    /// `h = activation(norm(x) · gateᵀ + bias) · (norm(x) · upᵀ + bias)`: `h` (rows, inner).
+    /// `h = activation(norm(x) · gateᵀ + bias) · (norm(x) · upᵀ + bias) · σ(norm(x) · row_gate)`: `h` (rows, inner).
     fn gated(&mut self, args: &Gated<'_, Self>, step: &Step, x: &Self::Rows, h: &mut Self::Rows);
+    /// `x += scale · Σ share · (gating(norm(x) · gate_upᵀ + bias) · downᵀ + bias)` over the chosen experts of each row:
+    /// those with the `top_k` highest scores `norm(x) · routerᵀ + bias`, the lowest index of equals, NaN counting as higher
+    /// than any number. The sum is taken in the order of falling scores.
+    fn experts_add(&mut self, args: &Experts<'_, Self>, step: &Step, x: &mut Self::Rows);
     /// `x += norm(h · weightᵀ + bias) · scale`: `h` (rows, inner), `x` (rows, width).
     fn project_add(&mut self, args: &Project<'_, Self>, step: &Step, h: &Self::Rows, x: &mut Self::Rows);
     /// `logits[i] = softcap(norm(x[wanted[i]]) · headᵀ · scale)`: (wanted, vocab).

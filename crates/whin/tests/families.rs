@@ -53,6 +53,10 @@ impl Golden {
         if name.starts_with("stored-") { Weights::F32 } else { Weights::Bf16 }
     }
 
+    fn has_experts(&self) -> bool {
+        std::fs::read_to_string(self.folder.join("config.json")).unwrap().contains("num_experts_per_tok")
+    }
+
     fn name(&self) -> &str {
         self.folder.file_name().unwrap().to_str().unwrap()
     }
@@ -64,6 +68,10 @@ fn goldens() -> Vec<Golden> {
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.join("golden.json").is_file())
+        .filter(|path| {
+            std::env::var("WHIN_GOLDENS")
+                .map_or(true, |part| part.split(',').any(|part| path.to_str().unwrap().contains(part)))
+        })
         .collect();
     folders.sort();
     assert!(folders.len() >= 70, "only {} checkpoints found", folders.len());
@@ -160,10 +168,11 @@ fn check<B: Backend>(backend: impl Fn() -> B) {
     for (golden, kv) in goldens().iter().flat_map(|golden| KVS.map(|kv| (golden, kv))) {
         let place = format!("{} in {} on {}", golden.name(), kv.name(), backend().name());
         // Every backend, the reference too, is up to 0.277 off where keys are rounded to bf16, and 0.693 where they are
-        // to 8 bits: random weights make large scores.
+        // to 8 bits: random weights make large scores. What that does to a row may also change its choice of experts.
         let limit = match kv {
             KvKind::F32 => 1e-3,
             KvKind::Bf16 => 0.3,
+            KvKind::Int8 if golden.has_experts() => 2.8,
             KvKind::Int8 => 0.7,
         };
         let [prompt, answer] = logits_equal_the_golden(backend(), (golden, kv), limit, &place);

@@ -23,7 +23,12 @@ fn prompt(seed: u32, count: u32) -> Vec<u32> {
 }
 
 fn request(seed: u32, count: u32, new: usize) -> Request {
-    Request { max_new_tokens: Some(new), ignore_eos: true, logprobs: Some(5), ..Request::ids(prompt(seed, count)) }
+    Request {
+        max_new_tokens: Some(new),
+        ignore_eos: true,
+        logprobs: Some(5),
+        ..Request::ids(prompt(seed, count))
+    }
 }
 
 /// More texts than run in one step, of all lengths, which begin and end while others are under way.
@@ -47,7 +52,11 @@ fn neighbours_chunks_and_former_owners_change_nothing() {
             };
             // Each alone, in the state that the one before has left.
             let alone: Vec<_> = requests().iter().map(answer).collect();
-            assert_eq!(*right.get_or_insert_with(|| alone.clone()), alone, "{name}: chunks of {prefill_chunk}");
+            assert_eq!(
+                *right.get_or_insert_with(|| alone.clone()),
+                alone,
+                "{name}: chunks of {prefill_chunk}"
+            );
             for _ in 0..2 {
                 let together: Vec<_> = requests().iter().map(ask).collect();
                 // One is let go in the middle of its work.

@@ -1,14 +1,15 @@
 //! The backend for processors: the stages, composed of products, attention and row operations.
 
 use crate::{
-    Attend, Backend, Best, CacheShape, Delta, Embed, Gated, Head, HeadNorm, Layout, Norm, Project, Qkv,
-    Result, ShortConv, Span, Step, Tensor, WeightKind,
+    Attend, Backend, Best, CacheShape, Delta, Embed, Experts, Gated, Head, HeadNorm, Layout, Norm, Project,
+    Qkv, Result, ShortConv, Span, Step, Tensor, WeightKind,
 };
 
 mod attention;
 mod bandwidth;
 mod buffer;
 mod cache;
+mod experts;
 mod input;
 mod int4;
 pub mod isa;
@@ -41,6 +42,9 @@ pub struct Cpu<I> {
     output: Rows,
     /// What a convolution makes of `output`.
     mixed: Rows,
+    experts: experts::Scratch,
+    /// For each row the factor of what a gated layer finds.
+    gates: Vec<f32>,
     /// A stage that found no memory for its scratch rows leaves the error here, for the next read.
     fault: Option<crate::Error>,
 }
@@ -58,7 +62,8 @@ impl<I: Isa> Cpu<I> {
         let threads = Threads::new(threads)
             .map_err(|error| crate::Error::Failed(format!("cannot start {threads} threads: {error}")))?;
         let [output, mixed] = [Rows::new(0, 0)?, Rows::new(0, 0)?];
-        Ok(Self { isa, threads, input: Input::new()?, output, mixed, fault: None })
+        let (input, experts, gates) = (Input::new()?, experts::Scratch::new()?, Vec::new());
+        Ok(Self { isa, threads, input, output, mixed, experts, gates, fault: None })
     }
 
     fn keep(&mut self, result: Result<()>) {
@@ -77,10 +82,25 @@ impl<I: Isa> Cpu<I> {
     ) -> Result<()> {
         let (isa, norm) = (self.isa, norm.map(of_rows));
         self.input.prepare(isa, &mut self.threads, weight.kind(), (rows, weight.inputs), &|row, out| {
-            match norm {
-                Some(norm) => rows::norm(isa, x.row(pick(row)), norm, out),
-                None => out.copy_from_slice(x.row(pick(row))),
-            }
+            normalize_row(isa, norm, x.row(pick(row)), out);
+        })
+    }
+
+    /// The same for all rows of a step, and for each the sigmoid of its product with `gate`, in [`Self::gates`].
+    fn normalize_and_gate(
+        &mut self,
+        weight: &Weight,
+        (norm, gate): (Option<&Norm<'_, Self>>, &[f32]),
+        step: &Step,
+        x: &Rows,
+    ) -> Result<()> {
+        let (isa, norm, rows) = (self.isa, norm.map(of_rows), step.rows());
+        self.gates.resize(rows, 0.0);
+        let gates = Parts::new(&mut self.gates);
+        self.input.prepare(isa, &mut self.threads, weight.kind(), (rows, weight.inputs), &|row, out| {
+            normalize_row(isa, norm, x.row(row), out);
+            // SAFETY: each row belongs to one task.
+            unsafe { gates.part(row..row + 1)[0] = rows::sigmoid_of_product(isa, out, gate) };
         })
     }
 
@@ -131,23 +151,33 @@ impl<I: Isa> Cpu<I> {
 
     fn try_gated(&mut self, args: &Gated<'_, Self>, step: &Step, x: &Rows, h: &mut Rows) -> Result<()> {
         assert_eq!(args.weight.outputs, 2 * h.width(), "outputs of gate and up");
-        self.normalize(args.weight, args.norm.as_ref(), x, (step.rows(), &|row| row))?;
-        if h.width().is_multiple_of(PANEL) && args.bias.is_none() {
-            let sink = Sink::Gate(args.activation);
-            multiply(self.isa, &mut self.threads, args.weight, &self.input, sink, h);
-            return Ok(());
+        match args.row_gate {
+            Some(gate) => self.normalize_and_gate(args.weight, (args.norm.as_ref(), gate), step, x)?,
+            None => self.normalize(args.weight, args.norm.as_ref(), x, (step.rows(), &|row| row))?,
         }
-        // A gate and its partner stand in different lanes, or have a bias: the whole product first.
-        self.output.reshape(step.rows(), args.weight.outputs)?;
-        let sink = Sink::Store(args.bias.map(Vec::as_slice));
-        multiply(self.isa, &mut self.threads, args.weight, &self.input, sink, &mut self.output);
-        let (isa, inner, out) = (self.isa, h.width(), &self.output);
-        let h = Parts::new(h.values_mut());
-        each_row(&mut self.threads, step.rows(), &|row| {
-            let (gate, up) = out.row(row).split_at(inner);
-            // SAFETY: each row belongs to one task.
-            rows::gate(isa, args.activation, gate, up, unsafe { h.part(row * inner..(row + 1) * inner) });
-        });
+        let (isa, inner) = (self.isa, h.width());
+        if inner.is_multiple_of(PANEL) && args.bias.is_none() {
+            let sink = Sink::Gate(args.activation);
+            multiply(isa, &mut self.threads, args.weight, &self.input, sink, h);
+        } else {
+            // A gate and its partner stand in different lanes, or have a bias: the whole product first.
+            self.output.reshape(step.rows(), args.weight.outputs)?;
+            let sink = Sink::Store(args.bias.map(Vec::as_slice));
+            multiply(isa, &mut self.threads, args.weight, &self.input, sink, &mut self.output);
+            let (out, h) = (&self.output, Parts::new(h.values_mut()));
+            each_row(&mut self.threads, step.rows(), &|row| {
+                let (gate, up) = out.row(row).split_at(inner);
+                // SAFETY: each row belongs to one task.
+                rows::gate(isa, args.activation, gate, up, unsafe { h.part(row * inner..(row + 1) * inner) });
+            });
+        }
+        if args.row_gate.is_some() {
+            let (gates, h) = (&self.gates, Parts::new(h.values_mut()));
+            each_row(&mut self.threads, step.rows(), &|row| {
+                // SAFETY: each row belongs to one task.
+                rows::scale(isa, unsafe { h.part(row * inner..(row + 1) * inner) }, gates[row]);
+            });
+        }
         Ok(())
     }
 
@@ -197,6 +227,14 @@ impl<I: Isa> Cpu<I> {
             });
         }
         Ok(())
+    }
+}
+
+/// The row as it is where there is no norm.
+fn normalize_row<I: Isa>(isa: I, norm: Option<rows::Norm<'_>>, x: &[f32], out: &mut [f32]) {
+    match norm {
+        Some(norm) => rows::norm(isa, x, norm, out),
+        None => out.copy_from_slice(x),
     }
 }
 
@@ -334,6 +372,11 @@ impl<I: Isa> Backend for Cpu<I> {
 
     fn gated(&mut self, args: &Gated<'_, Self>, step: &Step, x: &Rows, h: &mut Rows) {
         let result = self.try_gated(args, step, x, h);
+        self.keep(result);
+    }
+
+    fn experts_add(&mut self, args: &Experts<'_, Self>, step: &Step, x: &mut Rows) {
+        let result = self.try_experts_add(args, step, x);
         self.keep(result);
     }
 

@@ -5,7 +5,13 @@ use crate::{Activation, Convolution, Delta, ShortConv, StateShape, Step, delta};
 
 impl State {
     /// The inputs and the matrices of the sequence that `row` belongs to; zero where it is the first.
-    fn of_row(&mut self, layer: usize, shape: StateShape, step: &Step, row: usize) -> (&mut [f32], &mut [f32]) {
+    fn of_row(
+        &mut self,
+        layer: usize,
+        shape: StateShape,
+        step: &Step,
+        row: usize,
+    ) -> (&mut [f32], &mut [f32]) {
         let Layer::States(states) = &mut self.layers[layer] else { panic!("layer {layer} keeps no state") };
         assert_eq!(states.shape, shape, "shape of the state");
         let len = shape.numbers();

@@ -1,8 +1,8 @@
 //! What is computed: a stage with a shape, options and numbers, for any backend.
 
 use whin_kernels::{
-    Activation, Attend, BLOCK, Backend, CacheShape, Dtype, Gated, Head, HeadNorm, KvKind, LayerCache, Norm, Project,
-    Qkv, Rotation, Span, Step, Tensor, WeightKind,
+    Activation, Attend, BLOCK, Backend, CacheShape, Dtype, Gated, Head, HeadNorm, KvKind, LayerCache, Norm,
+    Project, Qkv, Rotation, Span, Step, Tensor, WeightKind,
 };
 
 use crate::bounds::{self, Bounded};
@@ -178,7 +178,7 @@ impl Case for Product {
                 backend.project_add(&args, &step, &x, &mut out);
             }
             Stage::Gated(activation) => {
-                let args = Gated { norm: Some(norm), weight, bias: None, activation };
+                let args = Gated { norm: Some(norm), weight, bias: None, activation, row_gate: None };
                 backend.gated(&args, &step, &x, &mut out)
             }
             Stage::Logits => {

@@ -52,9 +52,7 @@ pub fn unit(x: &Bounded, scale: f64) -> Bounded {
     let t = spread / square + (x.len() as f64 / 16.0 + 24.0) * U + TINY / square;
     assert!(t < 0.1, "a length too uncertain for a test: {t}");
     let (factor, off) = (scale / square.sqrt(), 0.5 * t / (1.0 - t) + 8.0 * U);
-    Bounded::collect(x.pairs().map(|(v, e)| {
-        (v * factor, factor * (e * (1.0 + off) + v.abs() * off) + TINY)
-    }))
+    Bounded::collect(x.pairs().map(|(v, e)| (v * factor, factor * (e * (1.0 + off) + v.abs() * off) + TINY)))
 }
 
 /// `σ(b)`, which is nowhere steeper than a quarter.
@@ -115,7 +113,8 @@ impl Matrix {
             // Of what is left of the value, and of what it changes.
             let rest = v.abs() + decay * k * size;
             let rest_off = dv
-                + (decay_off * k + (decay + decay_off) * dk + rounding * (decay + decay_off) * (k + dk)) * size
+                + (decay_off * k + (decay + decay_off) * dk + rounding * (decay + decay_off) * (k + dk))
+                    * size
                 + 2.0 * U * rest;
             let change_off = share_off * (rest + rest_off) + share * rest_off + 2.0 * U * rest;
             let brought = decay_off * size

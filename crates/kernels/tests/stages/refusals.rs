@@ -33,7 +33,12 @@ fn step() -> Step {
 
 /// A cache of one layer with two heads of eight numbers.
 fn state(cpu: &mut Cpu<Scalar>) -> <Cpu<Scalar> as Backend>::State {
-    let mut state = cpu.state(&CacheShape { kind: KvKind::Bf16, layers: vec![LayerCache::Positions { kv_heads: 2, head_dim: 8 }] }).unwrap();
+    let mut state = cpu
+        .state(&CacheShape {
+            kind: KvKind::Bf16,
+            layers: vec![LayerCache::Positions { kv_heads: 2, head_dim: 8 }],
+        })
+        .unwrap();
     cpu.grow(&mut state, 1).unwrap();
     state
 }
@@ -101,7 +106,12 @@ fn products() {
         let (x, mut h) = (cpu.rows(2, 16).unwrap(), cpu.rows(2, 12).unwrap());
         let weight = &cpu.weight(WeightKind::Bf16, 32, 16).unwrap();
         let norm = Some(Norm { weight: &vec![1.0; 16], eps: EPS, centred: false });
-        cpu.gated(&Gated { norm, weight, bias: None, activation: Activation::Silu }, &step(), &x, &mut h);
+        cpu.gated(
+            &Gated { norm, weight, bias: None, activation: Activation::Silu, row_gate: None },
+            &step(),
+            &x,
+            &mut h,
+        );
     });
     refused("a sum of another width", |cpu| {
         let (h, mut x) = (cpu.rows(2, 16).unwrap(), cpu.rows(2, 12).unwrap());

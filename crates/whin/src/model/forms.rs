@@ -54,6 +54,8 @@ impl Weights {
     pub fn of(self, matrix: Destination) -> WeightKind {
         match matrix {
             Destination::Embedding | Destination::Head => self.ends(),
+            // An error of a score can change which experts work on a row.
+            Destination::Router(_) => WeightKind::F32,
             _ => self.layers(),
         }
     }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use whin_kernels::{
-    Attend, Backend, CacheShape, Convolution, Delta, Embed, Gated, Head, HeadNorm, Norm, Project, Qkv, Result,
-    ShortConv, Step,
+    Attend, Backend, CacheShape, Convolution, Delta, Embed, Experts, Gated, Head, HeadNorm, Norm, Project,
+    Qkv, Result, ShortConv, Step,
 };
 
 use super::spec::{self, Attention, FeedForward, Mixer, Spec};
 use super::weights::{
-    AttentionWeights, ConvolutionWeights, DeltaWeights, GatedWeights, LayerWeights, MixerWeights, Model,
-    ShortConvWeights,
+    AttentionWeights, ConvolutionWeights, DeltaWeights, ExpertsWeights, FeedForwardWeights, GatedWeights,
+    LayerWeights, MixerWeights, Model, SharedWeights, ShortConvWeights,
 };
 
 /// The rows and the cache that a step works on.
@@ -58,21 +58,23 @@ pub fn forward<B: Backend>(backend: &mut B, spec: &Spec, model: &Model<B>, step:
         if !layer.parallel {
             backend.project_add(&out, step, &run.y, &mut run.x);
         }
-        let FeedForward::Gated(gated) = &layer.feed_forward;
-        let GatedWeights { gate_up, gate_up_bias, down, down_bias } = &weights.gated;
         let before = if layer.parallel { &weights.mixer_norm } else { &weights.feed_forward_norm };
-        let args = Gated {
-            norm: norm(spec, before),
-            weight: gate_up.as_ref(),
-            bias: gate_up_bias.as_ref(),
-            activation: gated.activation,
-        };
-        backend.gated(&args, step, &run.x, &mut run.h);
+        let own = gated(spec, &layer.feed_forward, (before, &weights.feed_forward));
+        if let Some((args, _)) = &own {
+            backend.gated(args, step, &run.x, &mut run.h);
+        }
+        if let (FeedForward::Experts(experts), FeedForwardWeights::Experts(weights)) =
+            (&layer.feed_forward, &weights.feed_forward)
+        {
+            backend.experts_add(&self::experts(spec, (experts, weights), before), step, &mut run.x);
+        }
         if layer.parallel {
             backend.project_add(&out, step, &run.y, &mut run.x);
         }
-        let down = project(spec, (down, down_bias), &weights.feed_forward_post_norm);
-        backend.project_add(&down, step, &run.h, &mut run.x);
+        if let Some((_, GatedWeights { down, down_bias, .. })) = own {
+            let down = project(spec, (down, down_bias), &weights.feed_forward_post_norm);
+            backend.project_add(&down, step, &run.h, &mut run.x);
+        }
     }
     if !step.wanted.is_empty() {
         let norm = Norm { weight: &model.norm, eps: spec.norm_eps, centred: spec.norm_centred };
@@ -84,6 +86,53 @@ pub fn forward<B: Backend>(backend: &mut B, spec: &Spec, model: &Model<B>, step:
 
 fn norm<'a, B: Backend>(spec: &Spec, weight: &'a Option<B::Vector>) -> Option<Norm<'a, B>> {
     weight.as_ref().map(|weight| Norm { weight, eps: spec.norm_eps, centred: spec.norm_centred })
+}
+
+/// What a feed-forward part does with every row, up to the way back: that of the layer, or of its shared expert.
+fn gated<'a, B: Backend>(
+    spec: &Spec,
+    layer: &FeedForward,
+    (before, weights): (&'a Option<B::Vector>, &'a FeedForwardWeights<B>),
+) -> Option<(Gated<'a, B>, &'a GatedWeights<B>)> {
+    let (weights, row_gate) = match weights {
+        FeedForwardWeights::Gated(weights) => (weights, None),
+        FeedForwardWeights::Experts(weights) => {
+            let SharedWeights { gated, row_gate } = weights.shared.as_ref()?;
+            (gated, row_gate.as_ref())
+        }
+    };
+    let args = Gated {
+        norm: norm(spec, before),
+        weight: weights.gate_up.as_ref(),
+        bias: weights.gate_up_bias.as_ref(),
+        activation: layer.gated()?.activation,
+        row_gate,
+    };
+    Some((args, weights))
+}
+
+/// What the chosen experts do.
+fn experts<'a, B: Backend>(
+    spec: &Spec,
+    (experts, weights): (&spec::Experts, &'a ExpertsWeights<B>),
+    before: &'a Option<B::Vector>,
+) -> Experts<'a, B> {
+    let &spec::Experts { count, top_k, shares, gating, .. } = experts;
+    let ExpertsWeights { router, router_bias, gate_up, gate_up_bias, down, down_bias, .. } = weights;
+    Experts {
+        norm: norm(spec, before),
+        router,
+        router_bias: router_bias.as_ref(),
+        experts: count,
+        top_k,
+        shares,
+        gate_up,
+        gate_up_bias: gate_up_bias.as_ref(),
+        gating,
+        down,
+        down_bias: down_bias.as_ref(),
+        scale: spec.residual_scale,
+    }
 }
 
 /// The way back to the width of the model, behind which `post_norm` may stand.

@@ -60,6 +60,8 @@ pub struct Names {
     pub gate_up: &'static [&'static str],
     /// The projection back.
     pub down: &'static str,
+    /// What stands in for those in layers with a mixture of experts.
+    pub experts: ExpertNames,
     /// The norm behind the feed-forward part.
     pub feed_forward_post_norm: &'static str,
     /// Whether norms are stored as what they exceed one by.
@@ -69,6 +71,46 @@ pub struct Names {
     /// What begins the names of tensors that are for other than text.
     pub ignored: &'static [&'static str],
 }
+
+/// How checkpoints of a family name the tensors of experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertNames {
+    /// The projection to the scores of the experts.
+    pub router: &'static str,
+    /// The projections of expert `{}` to its gate and to what that multiplies.
+    pub gate_up: [&'static str; 2],
+    /// The projection back of expert `{}`.
+    pub down: &'static str,
+    /// The tensor, not a module, with the gates of all experts and what they multiply.
+    pub all_gate_up: &'static str,
+    /// The tensor with the projections back of all experts.
+    pub all_down: &'static str,
+    /// Whether those of all experts hold (experts, inputs, outputs), gates in turn with what they multiply, rather than
+    /// (experts, outputs, inputs), all gates first.
+    pub turned: bool,
+    /// Of the expert for every row, the projections to the gate and to what it multiplies.
+    pub shared_gate_up: &'static [&'static str],
+    /// The projection back of that expert.
+    pub shared_down: &'static str,
+    /// The projection to its share.
+    pub shared_gate: &'static str,
+}
+
+/// As most classes of transformers have it.
+pub const EXPERTS: ExpertNames = ExpertNames {
+    router: "mlp.gate",
+    gate_up: ["mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj"],
+    down: "mlp.experts.{}.down_proj",
+    all_gate_up: "mlp.experts.gate_up_proj",
+    all_down: "mlp.experts.down_proj",
+    turned: false,
+    shared_gate_up: &["mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj"],
+    shared_down: "mlp.shared_expert.down_proj",
+    shared_gate: "mlp.shared_expert_gate",
+};
+
+/// As classes have it that multiply with the matrices of all experts from the right.
+pub const TURNED_EXPERTS: ExpertNames = ExpertNames { router: "mlp.router", turned: true, ..EXPERTS };
 
 /// As most classes of transformers have it.
 pub const COMMON: Names = Names {
@@ -103,6 +145,7 @@ pub const COMMON: Names = Names {
     feed_forward_norm: "post_attention_layernorm",
     gate_up: &["mlp.gate_proj", "mlp.up_proj"],
     down: "mlp.down_proj",
+    experts: EXPERTS,
     feed_forward_post_norm: "post_feedforward_layernorm",
     ones_off: false,
     pairs_adjacent: false,
@@ -110,11 +153,12 @@ pub const COMMON: Names = Names {
 };
 
 impl Names {
-    /// The tensors of a weight, without the prefix, and which of them holds each of its sections.
+    /// The tensors of a weight, without the prefix, and which of them holds each of its sections. None for the projections
+    /// of experts, of which [`ExpertNames`] tells.
     pub fn tensors(&self, spec: &Spec, to: Destination, shape: &Shape) -> (Vec<String>, Vec<usize>) {
         use Destination as To;
         let own = |layer: usize, modules: &[&str], last: &str| {
-            let layer = self.layer.replace("{}", &layer.to_string());
+            let layer = self.layer(layer);
             modules.iter().map(|module| format!("{layer}{module}{last}")).collect()
         };
         let weight = |layer, modules: &[&str]| own(layer, modules, ".weight");
@@ -154,6 +198,16 @@ impl Names {
             To::GateUpBias(layer) => bias(layer, self.gate_up),
             To::Down(layer) => weight(layer, &[self.down]),
             To::DownBias(layer) => bias(layer, &[self.down]),
+            To::Router(layer) => weight(layer, &[self.experts.router]),
+            To::RouterBias(layer) => bias(layer, &[self.experts.router]),
+            To::ExpertsGateUp(_) | To::ExpertsGateUpBias(_) | To::ExpertsDown(_) | To::ExpertsDownBias(_) => {
+                Vec::new()
+            }
+            To::SharedGateUp(layer) => weight(layer, self.experts.shared_gate_up),
+            To::SharedGateUpBias(layer) => bias(layer, self.experts.shared_gate_up),
+            To::SharedDown(layer) => weight(layer, &[self.experts.shared_down]),
+            To::SharedDownBias(layer) => bias(layer, &[self.experts.shared_down]),
+            To::SharedGate(layer) => weight(layer, &[self.experts.shared_gate]),
             To::FeedForwardPostNorm(layer) => weight(layer, &[self.feed_forward_post_norm]),
         };
         let holders = self.holders(spec, to, (tensors.len(), shape.sections.len()));
@@ -189,6 +243,11 @@ impl Names {
                     | To::FeedForwardPostNorm(_)
                     | To::Norm
             )
+    }
+
+    /// What stands before the names of a layer's tensors.
+    pub fn layer(&self, layer: usize) -> String {
+        self.layer.replace("{}", &layer.to_string())
     }
 
     /// For each section of a weight the rows, in the order in which the model wants them, of the tensor that holds it;

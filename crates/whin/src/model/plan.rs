@@ -1,6 +1,8 @@
 //! From the tensors of a checkpoint to the weights of a model: each is found once, with the shape that the config
 //! implies, and none is left over.
 
+mod experts;
+
 use std::sync::Arc;
 
 use whin_kernels::Tensor;
@@ -12,6 +14,7 @@ use super::spec::Spec;
 use crate::Result;
 use crate::checkpoint::Storage;
 use crate::checkpoint::{TensorRef, Tensors};
+use experts::Projection;
 
 /// All weights of a model, and where they are found.
 #[derive(Clone, Debug)]
@@ -57,6 +60,11 @@ impl<'a> Plan<'a> {
         let mut loads = Vec::with_capacity(self.weights.len());
         for (to, shape) in &self.weights {
             let raise = if names.is_raised(*to) { 1.0 } else { 0.0 };
+            let is_matrix = shape.inputs.is_some();
+            if let Some(projection) = Projection::new(names, prefix, *to, shape) {
+                loads.push(Load { to: *to, is_matrix, parts: projection.claim(&mut tensors), raise });
+                continue;
+            }
             let (mut wanted, holders) = self.tensors_of(prefix, *to, shape);
             if *to == Destination::Head {
                 let Some(head) = head else {
@@ -70,7 +78,7 @@ impl<'a> Plan<'a> {
                 wanted[0].0.clone_from(head);
             }
             let parts = self.claim_parts(&mut tensors, (*to, shape), (wanted, holders));
-            loads.push(Load { to: *to, is_matrix: shape.inputs.is_some(), parts, raise });
+            loads.push(Load { to: *to, is_matrix, parts, raise });
         }
         let spare = head.filter(|_| self.spec.tied).and_then(|head| tensors.take(head));
         tensors.finish(|name| {
@@ -98,7 +106,11 @@ impl<'a> Plan<'a> {
     /// All tensors of the plan by the names that they most often have, and their shapes.
     pub fn tensors(&self) -> Vec<Wanted> {
         let prefix = self.names.prefixes[0];
-        let of = |(to, shape): &(Destination, Shape)| self.tensors_of(prefix, *to, shape).0;
+        let of = |(to, shape): &(Destination, Shape)| {
+            let projection = Projection::new(self.names, prefix, *to, shape);
+            projection
+                .map_or_else(|| self.tensors_of(prefix, *to, shape).0, |projection| projection.tensors())
+        };
         self.weights.iter().flat_map(of).collect()
     }
 
@@ -131,6 +143,8 @@ impl<'a> Plan<'a> {
             let shape = match to {
                 // Files have the positions of each channel together, behind an axis that all channels of a group share.
                 Destination::Taps(_) => vec![shape.sections[0], 1, shape.sections.len()],
+                // A share is that of a projection with one output.
+                Destination::SharedGate(_) => vec![1, outputs],
                 _ => std::iter::once(outputs).chain(shape.inputs).collect(),
             };
             (format!("{prefix}{name}"), shape)

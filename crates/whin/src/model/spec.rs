@@ -1,6 +1,6 @@
 //! What every model family is reduced to. Knows no key of `config.json` and no tensor name.
 
-use whin_kernels::{Activation, CacheShape, KvKind, LayerCache, Span, StateShape};
+use whin_kernels::{Activation, CacheShape, Gating, KvKind, LayerCache, Shares, Span, StateShape};
 
 use super::forms::Weights;
 use super::inventory::{self, Destination, Shape};
@@ -180,6 +180,38 @@ impl Attention {
 pub enum FeedForward {
     /// `down(activation(gate(x)) · up(x))`.
     Gated(Gated),
+    /// A few of many gated layers, chosen for each row. No norm stands behind them.
+    Experts(Experts),
+}
+
+/// A mixture of experts, each a gated layer. Shazeer et al., arXiv:1701.06538.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Experts {
+    /// How many there are.
+    pub count: usize,
+    /// How many work on a row: 1 to `count`.
+    pub top_k: usize,
+    /// Numbers between the two products of an expert.
+    pub inner: usize,
+    /// How a gate and what it multiplies become one number.
+    pub gating: Gating,
+    /// What the shares of the chosen experts are.
+    pub shares: Shares,
+    /// Whether all projections of the experts add a bias.
+    pub bias: bool,
+    /// Whether the scores have a bias.
+    pub router_bias: bool,
+    /// The expert that works on every row.
+    pub shared: Option<Shared>,
+}
+
+/// An expert that works on every row, beside those that are chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shared {
+    /// What it is.
+    pub gated: Gated,
+    /// Whether its result is multiplied with the sigmoid of a product with the row.
+    pub row_gate: bool,
 }
 
 /// A gated feed-forward layer. Shazeer, arXiv:2002.05202.
@@ -193,26 +225,75 @@ pub struct Gated {
     pub bias: bool,
 }
 
+impl FeedForward {
+    /// What works on every row: the layer itself, or its shared expert.
+    pub fn gated(&self) -> Option<&Gated> {
+        match self {
+            Self::Gated(gated) => Some(gated),
+            Self::Experts(experts) => experts.shared.as_ref().map(|shared| &shared.gated),
+        }
+    }
+}
+
+impl Experts {
+    /// The most rows that the products of experts have when `rows` rows go to `top_k` experts each, and those of each
+    /// expert come in blocks of sixteen.
+    fn rows(&self, rows: usize) -> usize {
+        let all = rows * self.top_k;
+        all + 15 * all.min(self.count)
+    }
+}
+
 impl Spec {
     /// Numbers in all matrices and vectors; a tied head counts once.
     pub fn parameters(&self) -> u64 {
         inventory::weights(self).iter().map(|(_, shape)| shape.count()).sum()
     }
 
+    /// Those of [`Self::parameters`] that take part in the step of one row: of experts as many as work on it.
+    pub fn active_parameters(&self) -> u64 {
+        let count = |(to, shape): &(Destination, Shape)| {
+            self.active_outputs(*to, shape) as u64 * shape.inputs.unwrap_or(1) as u64
+        };
+        inventory::weights(self).iter().map(count).sum()
+    }
+
     /// Bytes of all weights when matrices are kept as `weights` says and vectors as f32; a tied head counts once.
     pub fn weight_bytes(&self, weights: Weights) -> u64 {
+        self.bytes(weights, |_, shape| shape.outputs())
+    }
+
+    /// Bytes of weights that a step of one row with an answer reads when matrices are kept as `weights` says: all but an
+    /// embedding that is not the head, of which a step reads single rows, and experts that do not work on the row.
+    pub fn step_bytes(&self, weights: Weights) -> u64 {
+        let bytes = self.bytes(weights, |to, shape| self.active_outputs(to, shape));
+        // An embedding has the shape of the head.
+        bytes - if self.tied { 0 } else { self.head_bytes(weights) }
+    }
+
+    /// Bytes of so many outputs of each weight.
+    fn bytes(&self, weights: Weights, outputs: impl Fn(Destination, &Shape) -> usize) -> u64 {
         let bytes = |(to, shape): &(Destination, Shape)| match shape.inputs {
-            Some(inputs) => weights.of(*to).bytes(shape.outputs(), inputs) as u64,
-            None => 4 * shape.count(),
+            Some(inputs) => weights.of(*to).bytes(outputs(*to, shape), inputs) as u64,
+            None => 4 * outputs(*to, shape) as u64,
         };
         inventory::weights(self).iter().map(bytes).sum()
     }
 
-    /// Bytes of weights that one step with an answer reads when matrices are kept as `weights` says: all but an embedding
-    /// that is not the head, of which a step reads single rows.
-    pub fn step_bytes(&self, weights: Weights) -> u64 {
-        // An embedding has the shape of the head.
-        self.weight_bytes(weights) - if self.tied { 0 } else { self.head_bytes(weights) }
+    /// How many outputs of a weight one row has to do with.
+    fn active_outputs(&self, to: Destination, shape: &Shape) -> usize {
+        use Destination as To;
+        let layer = match to {
+            To::ExpertsGateUp(layer)
+            | To::ExpertsGateUpBias(layer)
+            | To::ExpertsDown(layer)
+            | To::ExpertsDownBias(layer) => layer,
+            _ => return shape.outputs(),
+        };
+        match &self.layers[layer].feed_forward {
+            FeedForward::Experts(experts) => shape.outputs() / experts.count * experts.top_k,
+            FeedForward::Gated(_) => shape.outputs(),
+        }
     }
 
     /// Bytes of the head, which a step without an answer leaves alone.
@@ -223,18 +304,29 @@ impl Spec {
     /// Bytes of the rows that steps of up to `rows` rows and `wanted` rows of logits work on: those of the forward pass,
     /// those that a product reads, rounded, and writes, and what a convolution makes of them.
     pub fn scratch_bytes(&self, rows: usize, wanted: usize) -> u64 {
-        let (mut most_inputs, mut most_outputs) = (self.width, 0);
-        for (_, shape) in self.matrices_of_layers() {
-            most_inputs = most_inputs.max(shape.inputs.unwrap_or(0));
-            most_outputs = most_outputs.max(shape.outputs());
+        let (mut inputs, mut outputs) = (rows as u64 * self.width as u64, 0);
+        for (to, shape) in self.matrices_of_layers() {
+            if !matches!(to, Destination::ExpertsGateUp(_) | Destination::ExpertsDown(_)) {
+                inputs = inputs.max(rows as u64 * shape.inputs.unwrap_or(0) as u64);
+                outputs = outputs.max(rows as u64 * shape.outputs() as u64);
+            }
+        }
+        let mut hidden = 0;
+        for layer in &self.layers {
+            if let FeedForward::Experts(experts) = &layer.feed_forward {
+                let rows = experts.rows(rows) as u64;
+                inputs = inputs.max(rows * self.width.max(experts.inner) as u64);
+                outputs = outputs.max(rows * self.width.max(2 * experts.inner) as u64);
+                hidden = hidden.max(rows * experts.inner as u64);
+            }
         }
         let mixed = |layer: &Layer| match &layer.mixer {
             Mixer::Delta(delta) => delta.channels() + 2 * delta.value_heads,
             Mixer::Attention(_) | Mixer::ShortConv(_) => 0,
         };
         let mixed = self.layers.iter().map(mixed).max().unwrap_or(0);
-        let row = self.width + self.row_widths().iter().sum::<usize>() + most_inputs + most_outputs + mixed;
-        4 * (rows as u64 * row as u64 + wanted as u64 * self.vocab as u64)
+        let row = self.width + self.row_widths().iter().sum::<usize>() + mixed;
+        4 * (rows as u64 * row as u64 + inputs + outputs + hidden + wanted as u64 * self.vocab as u64)
     }
 
     /// The widths of the rows between the stages of a layer, enough for every layer: of queries with their gates, of what
@@ -242,7 +334,6 @@ impl Spec {
     pub fn row_widths(&self) -> [usize; 3] {
         let mut widest = [0; 3];
         for layer in &self.layers {
-            let FeedForward::Gated(gated) = &layer.feed_forward;
             let [queries, found] = match &layer.mixer {
                 Mixer::Attention(attention) => {
                     let heads = attention.heads * attention.head_dim;
@@ -251,7 +342,8 @@ impl Spec {
                 Mixer::Delta(delta) => [0, delta.widths().1],
                 Mixer::ShortConv(_) => [0, self.width],
             };
-            let own = [queries, found, gated.inner];
+            let inner = layer.feed_forward.gated().map_or(0, |gated| gated.inner);
+            let own = [queries, found, inner];
             widest = std::array::from_fn(|i| widest[i].max(own[i]));
         }
         widest
@@ -273,7 +365,10 @@ impl Spec {
     /// Floating-point operations, two a multiplication, of the layers' products and mixers for one token at
     /// `position`; at most `u64::MAX`.
     pub fn token_flops(&self, position: usize) -> u64 {
-        let products = self.matrices_of_layers().map(|(_, shape)| 2 * shape.count()).sum();
+        let product = |(to, shape): (Destination, Shape)| {
+            2 * self.active_outputs(to, &shape) as u64 * shape.inputs.unwrap_or(1) as u64
+        };
+        let products = self.matrices_of_layers().map(product).sum();
         let mixer = |layer: &Layer| match &layer.mixer {
             Mixer::Attention(attention) => {
                 let inputs = (attention.heads * attention.head_dim) as u64;

@@ -10,7 +10,7 @@ use whin_kernels::{Backend, WeightKind};
 use super::forms::Weights;
 use super::inventory::{self, Destination};
 use super::plan::Load;
-use super::spec::{Mixer, Spec};
+use super::spec::{Experts, FeedForward, Mixer, Spec};
 use crate::cache::{Cell, Keeper, Kept, Packed};
 use crate::checkpoint::TensorRef;
 use crate::{Error, ErrorKind, Result};
@@ -38,7 +38,7 @@ pub struct LayerWeights<B: Backend> {
     /// The norm before the feed-forward part. (width,)
     pub feed_forward_norm: Option<B::Vector>,
     /// Of the feed-forward part.
-    pub gated: GatedWeights<B>,
+    pub feed_forward: FeedForwardWeights<B>,
     /// The norm behind the feed-forward part. (width,)
     pub feed_forward_post_norm: Option<B::Vector>,
 }
@@ -119,6 +119,40 @@ pub struct GatedWeights<B: Backend> {
     pub down: Arc<B::Weight>,
     /// (width,)
     pub down_bias: Option<B::Vector>,
+}
+
+/// The weights of one feed-forward part.
+pub enum FeedForwardWeights<B: Backend> {
+    /// Of a gated layer.
+    Gated(GatedWeights<B>),
+    /// Of a mixture of experts.
+    Experts(ExpertsWeights<B>),
+}
+
+/// The weights of one mixture of experts.
+pub struct ExpertsWeights<B: Backend> {
+    /// (experts, width)
+    pub router: Arc<B::Weight>,
+    /// (experts,)
+    pub router_bias: Option<B::Vector>,
+    /// (experts · 2 · inner, width)
+    pub gate_up: Arc<B::Weight>,
+    /// (experts · 2 · inner,)
+    pub gate_up_bias: Option<B::Vector>,
+    /// (experts · width, inner)
+    pub down: Arc<B::Weight>,
+    /// (experts · width,)
+    pub down_bias: Option<B::Vector>,
+    /// Of the expert for every row.
+    pub shared: Option<SharedWeights<B>>,
+}
+
+/// The weights of an expert that works on every row.
+pub struct SharedWeights<B: Backend> {
+    /// What it is.
+    pub gated: GatedWeights<B>,
+    /// Of its share. (width,)
+    pub row_gate: Option<B::Vector>,
 }
 
 /// How far loading has come: bytes of the files' tensors, and of how many.
@@ -269,7 +303,7 @@ fn each<B: Backend>(
     progress: &mut Progress<'_>,
     take: &mut Take<'_, B>,
 ) -> Result<()> {
-    let bytes = |part: &TensorRef| (part.shape().0 * part.shape().1 * part.dtype().size()) as u64;
+    let bytes = |part: &TensorRef| part.len() as u64;
     let total = loads.iter().flat_map(|load| &load.parts).map(bytes).sum();
     let mut done = 0;
     for load in loads {
@@ -362,11 +396,16 @@ impl<B: Backend> Loaded<B> {
                 mixer: self.mixer(index, &layer.mixer)?,
                 mixer_post_norm: self.vectors.remove(&To::MixerPostNorm(index)),
                 feed_forward_norm: self.vectors.remove(&To::FeedForwardNorm(index)),
-                gated: GatedWeights {
-                    gate_up: self.matrix(To::GateUp(index))?,
-                    gate_up_bias: self.vectors.remove(&To::GateUpBias(index)),
-                    down: self.matrix(To::Down(index))?,
-                    down_bias: self.vectors.remove(&To::DownBias(index)),
+                feed_forward: match &layer.feed_forward {
+                    FeedForward::Gated(_) => FeedForwardWeights::Gated(GatedWeights {
+                        gate_up: self.matrix(To::GateUp(index))?,
+                        gate_up_bias: self.vectors.remove(&To::GateUpBias(index)),
+                        down: self.matrix(To::Down(index))?,
+                        down_bias: self.vectors.remove(&To::DownBias(index)),
+                    }),
+                    FeedForward::Experts(experts) => {
+                        FeedForwardWeights::Experts(self.experts(index, experts)?)
+                    }
                 },
                 feed_forward_post_norm: self.vectors.remove(&To::FeedForwardPostNorm(index)),
             });
@@ -412,6 +451,31 @@ impl<B: Backend> Loaded<B> {
     fn convolution(&mut self, index: usize) -> Result<ConvolutionWeights<B>> {
         let taps = self.vector(Destination::Taps(index))?;
         Ok(ConvolutionWeights { taps, bias: self.vectors.remove(&Destination::TapsBias(index)) })
+    }
+
+    fn experts(&mut self, layer: usize, experts: &Experts) -> Result<ExpertsWeights<B>> {
+        use Destination as To;
+        let shared = match &experts.shared {
+            None => None,
+            Some(_) => Some(SharedWeights {
+                gated: GatedWeights {
+                    gate_up: self.matrix(To::SharedGateUp(layer))?,
+                    gate_up_bias: self.vectors.remove(&To::SharedGateUpBias(layer)),
+                    down: self.matrix(To::SharedDown(layer))?,
+                    down_bias: self.vectors.remove(&To::SharedDownBias(layer)),
+                },
+                row_gate: self.vectors.remove(&To::SharedGate(layer)),
+            }),
+        };
+        Ok(ExpertsWeights {
+            router: self.matrix(To::Router(layer))?,
+            router_bias: self.vectors.remove(&To::RouterBias(layer)),
+            gate_up: self.matrix(To::ExpertsGateUp(layer))?,
+            gate_up_bias: self.vectors.remove(&To::ExpertsGateUpBias(layer)),
+            down: self.matrix(To::ExpertsDown(layer))?,
+            down_bias: self.vectors.remove(&To::ExpertsDownBias(layer)),
+            shared,
+        })
     }
 
     fn matrix(&mut self, to: Destination) -> Result<Arc<B::Weight>> {

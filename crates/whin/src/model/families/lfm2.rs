@@ -50,10 +50,8 @@ pub(super) fn read(config: &mut Fields<'_>) -> Spec {
         config.refuse("hidden_act", "silu, or no such key");
     }
     repeated(config, &dense);
-    let conv = ShortConv {
-        taps: config.integer("conv_L_cache", 3, 1, TAPS),
-        bias: config.flag("conv_bias", false),
-    };
+    let conv =
+        ShortConv { taps: config.integer("conv_L_cache", 3, 1, TAPS), bias: config.flag("conv_bias", false) };
     let convolves = conv_layers(config, dense.layers);
     let kinds = dense.all_full();
     let mut spec = dense.spec(config, &kinds);
@@ -135,7 +133,9 @@ fn repeated(config: &mut Fields<'_>, dense: &Dense) {
         fixed(config, key, &Value::Bool(true));
     }
     // How weights were drawn before training.
-    for key in ["block_mlp_init_scale", "block_out_init_scale", "block_use_xavier_init", "conv_use_xavier_init"] {
+    for key in
+        ["block_mlp_init_scale", "block_out_init_scale", "block_use_xavier_init", "conv_use_xavier_init"]
+    {
         config.get(key);
     }
 }

@@ -2,8 +2,10 @@
 
 mod cohere2;
 mod dense;
+mod experts;
 mod gemma;
 mod glm4;
+mod gpt_oss;
 mod granite;
 mod lfm2;
 mod llama;
@@ -15,8 +17,10 @@ mod olmo2;
 mod phi3;
 mod quantization;
 mod qwen2;
+mod qwen2_moe;
 mod qwen3;
 mod qwen3_5;
+mod qwen3_moe;
 mod qwen3_next;
 mod qwen_vl;
 mod smollm3;
@@ -110,6 +114,30 @@ const FAMILIES: &[Family] = &[
         names: &names::COMMON,
     },
     Family {
+        model_type: "qwen2_moe",
+        architectures: &["Qwen2MoeForCausalLM", "Qwen2MoeModel"],
+        read: qwen2_moe::read,
+        names: &names::COMMON,
+    },
+    Family {
+        model_type: "qwen3_moe",
+        architectures: &["Qwen3MoeForCausalLM", "Qwen3MoeModel"],
+        read: qwen3_moe::read,
+        names: &names::COMMON,
+    },
+    Family {
+        model_type: "gpt_oss",
+        architectures: &["GptOssForCausalLM", "GptOssModel"],
+        read: gpt_oss::read,
+        names: &gpt_oss::NAMES,
+    },
+    Family {
+        model_type: "qwen3_5_moe_text",
+        architectures: &["Qwen3_5MoeForCausalLM", "Qwen3_5MoeTextModel"],
+        read: qwen3_5::read_moe,
+        names: &qwen3_5::NAMES,
+    },
+    Family {
         model_type: "qwen3_5_text",
         architectures: &["Qwen3_5ForCausalLM", "Qwen3_5TextModel"],
         read: qwen3_5::read,
@@ -197,6 +225,12 @@ const FAMILIES: &[Family] = &[
         model_type: "qwen3_5",
         architectures: &["Qwen3_5ForConditionalGeneration", "Qwen3_5Model"],
         read: multimodal::qwen3_5,
+        names: &multimodal::QWEN3_5_NAMES,
+    },
+    Family {
+        model_type: "qwen3_5_moe",
+        architectures: &["Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeModel"],
+        read: multimodal::qwen3_5_moe,
         names: &multimodal::QWEN3_5_NAMES,
     },
     Family {
@@ -298,6 +332,7 @@ const TRAINING: &[&str] = &[
     "hidden_dropout_prob",
     "initializer_range",
     "resid_pdrop",
+    "router_aux_loss_coef",
 ];
 
 /// Labels of tasks, and tokens that only other programs treat apart.

@@ -35,6 +35,7 @@ const QWEN2_5_VL: Whole =
     Whole { texts: &[("qwen2_5_vl_text", qwen_vl::read2), ("qwen2_5_vl", qwen_vl::read2)], ..QWEN2_VL };
 const QWEN3_VL: Whole = Whole { texts: &[("qwen3_vl_text", qwen_vl::read3)], ..WHOLE };
 const QWEN3_5: Whole = Whole { texts: &[("qwen3_5_text", qwen3_5::read)], ..WHOLE };
+const QWEN3_5_MOE: Whole = Whole { texts: &[("qwen3_5_moe_text", qwen3_5::read_moe)], ..WHOLE };
 const LLAVA: Whole = Whole {
     texts: &[("llama", llama::read), ("mistral", mistral::read), ("qwen2", qwen2::read)],
     text_ties: true,
@@ -70,6 +71,10 @@ pub(super) fn qwen3_vl(config: &mut Fields<'_>) -> Spec {
 
 pub(super) fn qwen3_5(config: &mut Fields<'_>) -> Spec {
     read(config, &QWEN3_5)
+}
+
+pub(super) fn qwen3_5_moe(config: &mut Fields<'_>) -> Spec {
+    read(config, &QWEN3_5_MOE)
 }
 
 pub(super) fn llava(config: &mut Fields<'_>) -> Spec {

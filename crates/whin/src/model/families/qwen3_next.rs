@@ -1,4 +1,4 @@
-//! Qwen3-Next: the gated delta rule in most layers, gated attention in the others.
+//! Qwen3-Next: the gated delta rule in most layers, gated attention in the others; experts in most of both.
 //!
 //! Keys, defaults and arithmetic are those of `Qwen3NextConfig` and `modeling_qwen3_next.py` in transformers 5.17.
 
@@ -6,6 +6,7 @@ use serde_json::Value;
 use whin_kernels::Span;
 
 use super::dense::{DEFAULTS, Defaults, Dense, FULL, SIZE, fixed, layer_types};
+use super::experts;
 use crate::model::config::Fields;
 use crate::model::names::{COMMON, Names};
 use crate::model::spec::{Bias, Delta, Mixer, Spec};
@@ -29,6 +30,9 @@ const QWEN3_NEXT: Defaults = Defaults {
     ..DEFAULTS
 };
 
+const EXPERTS: experts::Defaults =
+    experts::Defaults { count: 512, top_k: 10, inner: 512, shared: Some(512), renormalised: true };
+
 /// Queries, keys and values stand in groups, one for each key head.
 pub(super) const NAMES: Names = Names {
     delta: &[("linear_attn.in_proj_qkvz", 4), ("linear_attn.in_proj_ba", 2)],
@@ -41,34 +45,10 @@ pub(super) const NAMES: Names = Names {
 /// Reads the config, noting problems in it.
 pub(super) fn read(config: &mut Fields<'_>) -> Spec {
     let dense = Dense::read(config, &QWEN3_NEXT);
-    let sparse = sparse_layers(config, dense.layers);
-    if sparse.contains(&true) {
-        config.refuse("num_experts", "0, or all layers in mlp_only_layers: experts are not read yet");
-    }
-    hybrid(config, dense)
-}
-
-/// Which layers have experts: each `decoder_sparse_step`th that is not in `mlp_only_layers`, if there are any.
-fn sparse_layers(config: &mut Fields<'_>, count: usize) -> Vec<bool> {
-    let experts = config.integer("num_experts", 512, 0, SIZE);
-    for key in ["num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size"] {
-        config.integer(key, 1, 1, SIZE);
-    }
-    config.flag("norm_topk_prob", true);
-    let step = config.integer("decoder_sparse_step", 1, 1, SIZE);
-    let dense = match config.get("mlp_only_layers") {
-        None | Some(Value::Null) => Some(Vec::new()),
-        Some(Value::Array(layers)) => layers.iter().map(Value::as_u64).collect(),
-        Some(_) => None,
-    };
-    let dense: Vec<u64> = dense.unwrap_or_else(|| {
-        config.refuse("mlp_only_layers", "a list of numbers of layers, or null");
-        Vec::new()
-    });
-    let is_sparse = |layer: usize| {
-        experts > 0 && (layer + 1).is_multiple_of(step) && !dense.contains(&(layer as u64))
-    };
-    (0..count).map(is_sparse).collect()
+    let experts = experts::read(config, &dense, &EXPERTS);
+    let mut spec = hybrid(config, dense);
+    experts::place(config, experts.as_ref(), &mut spec);
+    spec
 }
 
 /// A model of both mixers, of which `dense` says what they have in common.
@@ -95,7 +75,7 @@ fn known(config: &mut Fields<'_>) {
     // Gates of attention are what the class always has.
     fixed(config, "attn_output_gate", &Value::Bool(true));
     // States are in f32, whatever they were trained in; heads that predict further tokens are left aside.
-    for key in ["mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "router_aux_loss_coef"] {
+    for key in ["mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"] {
         config.get(key);
     }
 }
