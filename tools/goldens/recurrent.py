@@ -20,9 +20,10 @@ OTHERS = dict(
     linear_conv_kernel_dim=2, attention_bias=True, hidden_act="gelu", rms_norm_eps=0.05,
 )
 OTHERS_OFF = [{"hidden_act": "silu"}, {"rms_norm_eps": 1e-6}]
+# Four experts, of which two work on a row, and one for every row.
+EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, shared_expert_intermediate_size=12)
 # No layer with experts.
-NO_EXPERTS = {"mlp_only_layers": [0, 1, 2], "num_experts": 4, "moe_intermediate_size": 8, "num_experts_per_tok": 2,
-              "shared_expert_intermediate_size": 8}
+NO_EXPERTS = {"mlp_only_layers": [0, 1, 2, 3], **EXPERTS}
 
 
 def case(model: str, base: dict, name: str, note: str, config: dict, **more) -> Case:
@@ -57,9 +58,11 @@ def lfm2() -> list[Case]:
 def qwen3_next() -> list[Case]:
     return [
         case("qwen3_next", DELTA, "qwen3-next", "Three layers of the delta rule and one of attention, without experts.",
-             {**NO_EXPERTS, "mlp_only_layers": [0, 1, 2, 3], "num_hidden_layers": 4}, prompt=40),
+             {**NO_EXPERTS, "num_hidden_layers": 4}, prompt=40),
         case("qwen3_next", DELTA, "qwen3-next-types", "Other sizes and functions; a head of its own.",
              {**MIXED, **NO_EXPERTS, **OTHERS}, prompt=90, without=OTHERS_OFF),
+        case("qwen3_next", DELTA, "qwen3-next-experts", "Experts in two layers, whose shares come to one.",
+             {"layer_types": [LINEAR, FULL], **EXPERTS}, prompt=66, without={"norm_topk_prob": False}),
     ]
 
 
@@ -78,6 +81,8 @@ def qwen3_5() -> list[Case]:
                                     num_position_embeddings=16, patch_size=4),
               "image_token_id": 44, "video_token_id": 45, "vision_start_token_id": 46, "vision_end_token_id": 47},
              is_text=False, prompt=66),
+        case("qwen3_5_moe_text", {key: value for key, value in DELTA.items() if key != "intermediate_size"},
+             "qwen3-5-moe-text", "Experts in every layer.", {"full_attention_interval": 2, **EXPERTS}, prompt=40),
     ]
 
 

@@ -74,7 +74,8 @@ fn goldens() -> Vec<Golden> {
         })
         .collect();
     folders.sort();
-    assert!(folders.len() >= 70, "only {} checkpoints found", folders.len());
+    let all = std::env::var("WHIN_GOLDENS").is_err();
+    assert!(!all || folders.len() >= 70, "only {} checkpoints found", folders.len());
     folders.iter().map(|folder| Golden::read(folder)).collect()
 }
 

@@ -4,10 +4,14 @@
 
 use std::path::{Path, PathBuf};
 
-use whin::{CacheMode, Checkpoint, Device, Engine, Needs, Options, Prompt, Request, Weights};
+use serde_json::{Value, json};
+use whin::model::spec::{Delta, FeedForward, Mixer, ShortConv};
+use whin::model::{Plan, Spec, config};
+use whin::{CacheMode, Checkpoint, Device, Engine, ErrorKind, Needs, Options, Prompt, Request, Weights};
+use whin_kernels::Activation;
 
 /// Of the fixtures, one for each stage with a state.
-const MODELS: [&str; 3] = ["lfm2", "qwen3-next", "qwen3-5-text-types"];
+const MODELS: [&str; 4] = ["lfm2", "qwen3-next", "qwen3-next-experts", "qwen3-5-text-types"];
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
@@ -120,4 +124,151 @@ fn states_are_counted() {
     // Three layers: four taps over 2 · 16 + 48 channels, and four matrices of 8 by 12.
     assert_eq!(needs("qwen3-next").state, 3 * (3 * 80 + 4 * 8 * 12) * 4);
     assert_eq!(needs("base").state, 0);
+}
+
+fn read(json: &Value) -> whin::Result<Spec> {
+    config::read(&serde_json::to_vec(json).unwrap())
+}
+
+/// The layers of the gated delta rule, of a convolution, and of attention: `d`, `c`, `a`.
+fn mixers(spec: &Spec) -> String {
+    let mixer = |mixer: &Mixer| match mixer {
+        Mixer::Delta(_) => 'd',
+        Mixer::ShortConv(_) => 'c',
+        Mixer::Attention(_) => 'a',
+    };
+    spec.layers.iter().map(|layer| mixer(&layer.mixer)).collect()
+}
+
+#[track_caller]
+fn refused(json: &Value, parts: &[&str]) {
+    let error = read(json).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnsupportedArchitecture);
+    for part in parts {
+        assert!(error.to_string().contains(part), "{part:?} is not in: {error}");
+    }
+}
+
+#[test]
+fn missing_keys_have_the_defaults_of_the_class() {
+    let delta = Delta {
+        key_heads: 16,
+        value_heads: 32,
+        key_dim: 128,
+        value_dim: 128,
+        taps: 4,
+        activation: Activation::Silu,
+    };
+    for (name, sizes, kv_heads, experts) in [
+        ("qwen3_next", (151_936, 2048, 48), 2, Some((512, 10, 512))),
+        ("qwen3_5_text", (248_320, 4096, 32), 4, None),
+        ("qwen3_5_moe_text", (248_320, 2048, 40), 2, Some((256, 8, 512))),
+    ] {
+        let spec = read(&json!({ "model_type": name })).unwrap();
+        assert_eq!((spec.vocab, spec.width, spec.layers.len()), sizes, "{name}");
+        assert_eq!(mixers(&spec), "ddda".repeat(sizes.2 / 4), "{name}");
+        assert_eq!(spec.layers[0].mixer, Mixer::Delta(delta.clone()), "{name}");
+        let Mixer::Attention(attention) = &spec.layers[3].mixer else { panic!("{name}") };
+        assert_eq!((attention.heads, attention.kv_heads, attention.head_dim), (16, kv_heads, 256), "{name}");
+        assert!(attention.gated && spec.ropes[0].pairs == 32, "{name}: a quarter of 256 numbers");
+        let found = match &spec.layers[0].feed_forward {
+            FeedForward::Gated(_) => None,
+            FeedForward::Experts(experts) => {
+                assert_eq!(experts.shared.as_ref().unwrap().gated.inner, 512, "{name}");
+                Some((experts.count, experts.top_k, experts.inner))
+            }
+        };
+        assert_eq!(found, experts, "{name}");
+        assert!(
+            (!spec.tied, spec.bos, spec.eos.len(), spec.max_positions) == (true, None, 0, 32_768),
+            "{name}"
+        );
+    }
+    let spec = read(&json!({ "model_type": "lfm2" })).unwrap();
+    assert_eq!((spec.vocab, spec.width, mixers(&spec)), (65_536, 2560, "a".repeat(32)));
+    assert_eq!((spec.norm_eps, spec.tied, spec.bos, &spec.eos[..]), (1e-5, true, Some(1), &[2][..]));
+    assert_eq!((spec.ropes[0].theta, spec.max_positions), (1e6, 128_000));
+    let FeedForward::Gated(gated) = &spec.layers[0].feed_forward else { panic!("no experts") };
+    assert_eq!(gated.inner, 8192, "two thirds of 12,288");
+}
+
+#[test]
+fn layers_are_what_the_keys_say() {
+    let next = |keys: Value| {
+        let mut json = json!({ "model_type": "qwen3_next", "num_hidden_layers": 5, "num_experts": 4,
+            "num_experts_per_tok": 2 });
+        json.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        json
+    };
+    let layers = |keys| mixers(&read(&next(keys)).unwrap());
+    assert_eq!(layers(json!({})), "dddad");
+    assert_eq!(layers(json!({ "full_attention_interval": 2 })), "dadad");
+    let types = ["full_attention", "linear_attention", "mamba", "attention", "linear_attention"];
+    assert_eq!(layers(json!({ "layer_types": types, "full_attention_interval": 2 })), "addad");
+    let sparse = |keys| {
+        let spec = read(&next(keys)).unwrap();
+        let is_sparse =
+            |layer: &whin::model::spec::Layer| matches!(layer.feed_forward, FeedForward::Experts(_));
+        spec.layers.iter().map(is_sparse).collect::<Vec<_>>()
+    };
+    assert_eq!(sparse(json!({ "mlp_only_layers": [1] })), [true, false, true, true, true]);
+    assert_eq!(sparse(json!({ "decoder_sparse_step": 2 })), [false, true, false, true, false]);
+    assert_eq!(sparse(json!({ "num_experts": 0 })), [false; 5]);
+
+    let lfm2 = |keys: Value| {
+        let mut json = json!({ "model_type": "lfm2", "num_hidden_layers": 4 });
+        json.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        json
+    };
+    let spec =
+        read(&lfm2(json!({ "full_attn_idxs": [1, 3], "conv_L_cache": 5, "conv_bias": true }))).unwrap();
+    assert_eq!(mixers(&spec), "caca");
+    assert_eq!(spec.layers[0].mixer, Mixer::ShortConv(ShortConv { taps: 5, bias: true }));
+    let types = ["full_attention", "conv", "conv", "conv"];
+    assert_eq!(mixers(&read(&lfm2(json!({ "layer_types": types, "full_attn_idxs": [2] }))).unwrap()), "accc");
+    let inner = |keys| match &read(&lfm2(keys)).unwrap().layers[0].feed_forward {
+        FeedForward::Gated(gated) => gated.inner,
+        FeedForward::Experts(_) => panic!("no experts"),
+    };
+    assert_eq!(inner(json!({ "intermediate_size": 1000 })), 768, "666 in whole 256s");
+    assert_eq!(inner(json!({ "intermediate_size": 1000, "block_ff_dim": 3000 })), 2048);
+    assert_eq!(inner(json!({ "intermediate_size": 1000, "block_ffn_dim_multiplier": null })), 666);
+    assert_eq!(
+        inner(json!({ "intermediate_size": 1000, "block_ffn_dim_multiplier": 1.5, "block_multiple_of": 10 })),
+        1000
+    );
+    assert_eq!(inner(json!({ "intermediate_size": 1000, "block_auto_adjust_ff_dim": false })), 1000);
+
+    refused(
+        &next(json!({ "linear_num_value_heads": 24, "linear_conv_kernel_dim": 0, "layer_types": ["conv"] })),
+        &[
+            "a multiple of linear_num_key_heads (16)",
+            "linear_conv_kernel_dim is 0",
+            "num_hidden_layers (5) names",
+        ],
+    );
+    refused(&next(json!({ "linear_key_head_dim": 1 << 20 })), &["linear_num_key_heads", "at most 1048576"]);
+    refused(&next(json!({ "full_attention_interval": 0 })), &["full_attention_interval is 0"]);
+    refused(&next(json!({ "attn_output_gate": false })), &["attn_output_gate is false; accepted: true"]);
+    refused(
+        &lfm2(
+            json!({ "conv_dim": 512, "use_pos_enc": false, "hidden_act": "gelu", "full_attn_idxs": ["1"] }),
+        ),
+        &["conv_dim is 512", "use_pos_enc is false", "hidden_act is \"gelu\"", "full_attn_idxs is [\"1\"]"],
+    );
+    refused(&lfm2(json!({ "layer_types": ["conv", "conv", "conv", "linear_attention"] })), &["layer_types"]);
+    refused(&lfm2(json!({ "block_ffn_dim_multiplier": 1e6 })), &["intermediate_size", "its adjustment"]);
+}
+
+/// Sums over the largest sizes that are accepted stay within bounds.
+#[test]
+fn the_largest_states_are_counted_without_wrapping() {
+    let spec =
+        read(&json!({ "model_type": "qwen3_5_text", "num_hidden_layers": 4096, "linear_num_key_heads": 1,
+        "linear_num_value_heads": 1, "linear_key_head_dim": 1 << 20, "linear_value_head_dim": 1 << 20,
+        "linear_conv_kernel_dim": 64, "full_attention_interval": 4096, "hidden_size": 1 << 20 }))
+        .unwrap();
+    let needs = Needs::new(&spec, &options());
+    assert_eq!(needs.state, 4095 * ((1 << 40) + 63 * 3 * (1 << 20)) * 4);
+    assert!(needs.total(1 << 30) > needs.state && Plan::new(&spec).weights.len() > 4096);
 }
