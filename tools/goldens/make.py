@@ -1,6 +1,6 @@
 """Writes the tiny checkpoints of the engine's tests, each with the answers that transformers gives.
 
-Usage: python make.py [NAME ...]      (no name: all of cases.py and families.py, and the table of activations)
+Usage: python make.py [NAME ...]      (no name: all of cases.py, families.py and recurrent.py, and the table of activations)
 
 A folder of the fixtures holds a checkpoint and
 - golden.json: `note`, `seed`, `prompt_ids`, `greedy_ids`
@@ -23,6 +23,7 @@ from transformers.utils import logging
 
 from cases import CASES, Case
 from families import FAMILIES
+from recurrent import RECURRENT
 
 FIXTURES = Path(__file__).resolve().parents[2] / "crates/whin/tests/fixtures"
 FLOAT32 = dict(dtype=torch.float32, attn_implementation="eager")
@@ -38,7 +39,11 @@ def randomise(model, seed: int):
               if hasattr(module, "scalar_embed_scale")}
     for name, parameter in sorted(model.named_parameters()):
         noise = torch.randn(parameter.shape, generator=draw, dtype=torch.float64)
-        if name.endswith("bias"):
+        if name.endswith("A_log"):
+            value = noise - 1.0  # matrices of which some fade slowly
+        elif ".conv" in name and parameter.ndim == 3:
+            value = 1.5 * noise / parameter.shape[2] ** 0.5
+        elif name.endswith("bias"):
             value = 0.5 * noise
         elif "q_norm" in name or "k_norm" in name:
             # Above one: sharp attention makes the logits depend on positions.
@@ -169,7 +174,7 @@ def main(names: list[str]):
     logging.disable_progress_bar()
     torch.set_num_threads(1)
     FIXTURES.mkdir(parents=True, exist_ok=True)
-    known = {case.name: case for case in CASES + FAMILIES}
+    known = {case.name: case for case in CASES + FAMILIES + RECURRENT}
     for name in names or known:
         seed, deviation = make(known[name])
         size = sum(file.stat().st_size for file in (FIXTURES / name).iterdir())

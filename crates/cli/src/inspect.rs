@@ -116,6 +116,7 @@ impl Report {
             "weight_bytes": by_form(&|needs| needs.weights.into()),
             "context": self.context,
             "cache_bytes": self.rest().cache(self.context),
+            "state_bytes": self.rest().state,
             "kv": self.kv,
             "scratch_bytes": self.rest().scratch,
             "total_bytes": by_form(&|needs| needs.total(self.context).into()),
@@ -160,9 +161,13 @@ impl Report {
             lines.push(("stored", stored.join(", ")));
         }
         lines.push(("weights", self.sizes(|needs| needs.weights)));
+        let of_states = match self.rest().state {
+            0 => String::new(),
+            state => format!(", {} of it for any number", size(state)),
+        };
         lines.push((
             "cache",
-            format!("{} {} for {context} tokens", self.kv, size(self.rest().cache(context))),
+            format!("{} {} for {context} tokens{of_states}", self.kv, size(self.rest().cache(context))),
         ));
         lines.push(("rows", size(self.rest().scratch)));
         lines.push(("in all", self.sizes(|needs| needs.total(context)) + &self.free()));

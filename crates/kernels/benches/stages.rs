@@ -166,7 +166,13 @@ fn products<I: Isa>(bencher: Bencher, shape: &Shape, kind: WeightKind, rows: usi
                     cpu.logits(&Head { norm, weight, scale: 1.0, softcap: None }, &step, &x, &mut out)
                 }
                 Stage::Gated => {
-                    let args = Gated { norm: Some(norm), weight, bias: None, activation: Activation::Silu };
+                    let args = Gated {
+                        norm: Some(norm),
+                        weight,
+                        bias: None,
+                        activation: Activation::Silu,
+                        row_gate: None,
+                    };
                     cpu.gated(&args, &step, &x, &mut out);
                 }
                 Stage::ProjectAdd => cpu.project_add(

@@ -73,6 +73,31 @@ impl Activation {
     }
 }
 
+/// How a gate and what it multiplies, the output of the up projection, become one number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Gating {
+    /// `activation(gate) · up`
+    Plain(Activation),
+    /// `g · σ(1.702 g) · (u + 1)` with `g = min(gate, limit)` and `u = min(max(up, −limit), limit)`.
+    Clamped {
+        /// Positive.
+        limit: f32,
+    },
+}
+
+impl Gating {
+    /// The number of one gate and its partner. NaN stays NaN.
+    pub fn apply(self, gate: f32, up: f32) -> f32 {
+        match self {
+            Self::Plain(activation) => activation.apply(gate) * up,
+            Self::Clamped { limit } => {
+                let (gate, up) = (cap(gate, limit), -cap(-cap(up, limit), limit));
+                (up + 1.0) * Activation::GeluSigmoid.apply(gate)
+            }
+        }
+    }
+}
+
 fn gelu(x: f32) -> f32 {
     0.5 * x * (1.0 + libm::erff(x * std::f32::consts::FRAC_1_SQRT_2))
 }
@@ -99,6 +124,21 @@ fn cap(x: f32, limit: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::Activation::*;
+    use super::Gating;
+
+    #[test]
+    fn a_clamped_gate_keeps_its_bounds_and_nan() {
+        let gating = Gating::Clamped { limit: 7.0 };
+        // By numpy in f64.
+        for (gate, up, right) in
+            [(1.0, 2.0, 2.537_387_5), (9.0, 9.0, 55.999_626), (-9.0, -9.0, 1.201_906_8e-5), (0.0, 3.0, 0.0)]
+        {
+            let found = gating.apply(gate, up);
+            assert!((found - right).abs() <= 4e-6 * right.abs(), "{gate} and {up}: {found}, not {right}");
+        }
+        assert!(gating.apply(f32::NAN, 1.0).is_nan() && gating.apply(1.0, f32::NAN).is_nan());
+        assert_eq!(Gating::Plain(Silu).apply(200.0, -2.0), -400.0);
+    }
 
     #[test]
     fn known_values_and_lost_faults() {

@@ -2,11 +2,17 @@
 //!
 //! Nothing here is fast. Every other backend is compared with this one.
 
+mod recurrent;
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
 use half::{bf16, f16};
 
 use crate::{
-    Activation, Attend, BLOCK, Backend, Best, CacheShape, Embed, Error, Gated, Head, HeadNorm, KvKind, Norm,
-    Project, Qkv, Result, Rotation, Span, Step, Tensor, WeightKind, int4, int8, int8_groups,
+    Activation, Attend, BLOCK, Backend, Best, CacheShape, Delta, Embed, Error, Experts, Gated, Head,
+    HeadNorm, KvKind, LayerCache, Norm, Project, Qkv, Result, Rotation, Shares, ShortConv, Span, StateShape,
+    Step, Tensor, WeightKind, int4, int8, int8_groups,
 };
 
 /// The backend that defines what is right.
@@ -16,6 +22,7 @@ pub struct Reference;
 /// A matrix, row after row.
 #[derive(Debug)]
 pub struct Weight {
+    outputs: usize,
     inputs: usize,
     numbers: Numbers,
 }
@@ -55,7 +62,7 @@ impl Rows {
     }
 }
 
-/// Keys and values.
+/// Keys, values and the states of recurrent layers.
 #[derive(Debug)]
 pub struct State {
     kind: KvKind,
@@ -63,12 +70,54 @@ pub struct State {
 }
 
 #[derive(Debug)]
-struct Layer {
+enum Layer {
+    Positions(Positions),
+    States(States),
+}
+
+#[derive(Debug)]
+struct Positions {
     heads: usize,          // kv_heads
     width: usize,          // kv_heads · head_dim
     keys: Vec<f32>,        // (blocks · BLOCK, kv_heads · head_dim), integers where they are quantised
     values: Vec<f32>,      // (blocks · BLOCK, kv_heads · head_dim), likewise
     scales: Vec<[f32; 2]>, // (blocks · BLOCK, kv_heads), of keys and values, 1 where they are not quantised
+}
+
+#[derive(Debug)]
+struct States {
+    shape: StateShape,
+    numbers: Vec<f32>, // (states, inputs and then matrices)
+}
+
+impl State {
+    fn new(shape: &CacheShape) -> Self {
+        let layer = |layer: &LayerCache| match *layer {
+            LayerCache::Positions { kv_heads, head_dim } => Layer::Positions(Positions {
+                heads: kv_heads,
+                width: kv_heads * head_dim,
+                keys: vec![],
+                values: vec![],
+                scales: vec![],
+            }),
+            LayerCache::State(shape) => Layer::States(States { shape, numbers: vec![] }),
+        };
+        Self { kind: shape.kind, layers: shape.layers.iter().map(layer).collect() }
+    }
+
+    fn positions(&self, layer: usize) -> &Positions {
+        match &self.layers[layer] {
+            Layer::Positions(positions) => positions,
+            Layer::States(_) => panic!("layer {layer} keeps no keys and values"),
+        }
+    }
+
+    fn positions_mut(&mut self, layer: usize) -> &mut Positions {
+        match &mut self.layers[layer] {
+            Layer::Positions(positions) => positions,
+            Layer::States(_) => panic!("layer {layer} keeps no keys and values"),
+        }
+    }
 }
 
 impl Backend for Reference {
@@ -96,7 +145,7 @@ impl Backend for Reference {
                 Numbers::Int4 { values: vec![0; count], scales: vec![f16::ZERO; outputs * groups] }
             }
         };
-        Ok(Weight { inputs, numbers })
+        Ok(Weight { outputs, inputs, numbers })
     }
 
     fn write(&mut self, weight: &mut Weight, first: usize, source: &Tensor<'_>) -> Result<()> {
@@ -159,18 +208,12 @@ impl Backend for Reference {
     }
 
     fn state(&mut self, shape: &CacheShape) -> Result<State> {
-        let layer = |&(heads, dim): &(usize, usize)| Layer {
-            heads,
-            width: heads * dim,
-            keys: vec![],
-            values: vec![],
-            scales: vec![],
-        };
-        Ok(State { kind: shape.kind, layers: shape.layers.iter().map(layer).collect() })
+        Ok(State::new(shape))
     }
 
     fn grow(&mut self, state: &mut State, blocks: usize) -> Result<()> {
         for layer in &mut state.layers {
+            let Layer::Positions(layer) = layer else { continue };
             let len = layer.keys.len().max(blocks * BLOCK * layer.width);
             layer.keys.resize(len, 0.0);
             layer.values.resize(len, 0.0);
@@ -181,12 +224,30 @@ impl Backend for Reference {
 
     fn shrink(&mut self, state: &mut State, blocks: usize) {
         for layer in &mut state.layers {
+            let Layer::Positions(layer) = layer else { continue };
             for numbers in [&mut layer.keys, &mut layer.values] {
                 numbers.truncate(blocks * BLOCK * layer.width);
                 numbers.shrink_to_fit();
             }
             layer.scales.truncate(blocks * BLOCK * layer.heads);
             layer.scales.shrink_to_fit();
+        }
+    }
+
+    fn grow_states(&mut self, state: &mut State, states: usize) -> Result<()> {
+        for layer in &mut state.layers {
+            let Layer::States(layer) = layer else { continue };
+            let len = layer.numbers.len().max(states * layer.shape.numbers());
+            layer.numbers.resize(len, 0.0);
+        }
+        Ok(())
+    }
+
+    fn shrink_states(&mut self, state: &mut State, states: usize) {
+        for layer in &mut state.layers {
+            let Layer::States(layer) = layer else { continue };
+            layer.numbers.truncate(states * layer.shape.numbers());
+            layer.numbers.shrink_to_fit();
         }
     }
 
@@ -225,7 +286,7 @@ impl Backend for Reference {
 
     fn qkv(&mut self, args: &Qkv<'_, Self>, step: &Step, x: &Rows, state: &mut State, q: &mut Rows) {
         let (heads, kv_heads, dim) = (args.heads, args.kv_heads, args.head_dim);
-        let (kind, layer) = (state.kind, &mut state.layers[args.layer]);
+        let (kind, layer) = (state.kind, state.positions_mut(args.layer));
         for row in 0..step.rows() {
             let mut out = multiply(args.weight, &normalize(x.row(row), args.norm.as_ref()));
             add_bias(&mut out, args.bias);
@@ -253,7 +314,7 @@ impl Backend for Reference {
 
     fn attend(&mut self, args: &Attend<'_, Self>, step: &Step, q: &Rows, state: &State, y: &mut Rows) {
         let (dim, group) = (args.head_dim, args.heads / args.kv_heads);
-        let layer = &state.layers[args.layer];
+        let layer = state.positions(args.layer);
         for row in 0..step.rows() {
             let position = step.positions[row] as usize;
             let first = args.window.map_or(0, |window| (position + 1).saturating_sub(window));
@@ -287,13 +348,51 @@ impl Backend for Reference {
         }
     }
 
+    fn short_conv(
+        &mut self,
+        args: &ShortConv<'_, Self>,
+        step: &Step,
+        x: &Rows,
+        state: &mut State,
+        y: &mut Rows,
+    ) {
+        recurrent::short_conv(args, step, x, state, y);
+    }
+
+    fn delta(&mut self, args: &Delta<'_, Self>, step: &Step, x: &Rows, state: &mut State, y: &mut Rows) {
+        recurrent::delta(args, step, x, state, y);
+    }
+
     fn gated(&mut self, args: &Gated<'_, Self>, step: &Step, x: &Rows, h: &mut Rows) {
         for row in 0..step.rows() {
-            let mut out = multiply(args.weight, &normalize(x.row(row), args.norm.as_ref()));
+            let x = normalize(x.row(row), args.norm.as_ref());
+            let mut out = multiply(args.weight, &x);
             add_bias(&mut out, args.bias);
             let (gate, up) = out.split_at(out.len() / 2);
+            let open = args.row_gate.map_or(1.0, |gate| Activation::Sigmoid.apply(dot(&x, gate) as f32));
             for ((h, gate), up) in h.row_mut(row).iter_mut().zip(gate).zip(up) {
-                *h = args.activation.apply(*gate) * up;
+                *h = args.activation.apply(*gate) * up * open;
+            }
+        }
+    }
+
+    fn experts_add(&mut self, args: &Experts<'_, Self>, step: &Step, x: &mut Rows) {
+        let (width, inner) = (args.down.outputs / args.experts, args.down.inputs);
+        for row in 0..step.rows() {
+            let normed = normalize(x.row(row), args.norm.as_ref());
+            let mut scores = multiply(args.router, &normed);
+            add_bias(&mut scores, args.router_bias);
+            let mut sums = vec![0.0; width];
+            for (expert, share) in choose(&scores, args.top_k, args.shares) {
+                let out = outputs_of(args.gate_up, args.gate_up_bias, (expert, 2 * inner), &normed);
+                let (gate, up) = out.split_at(inner);
+                let h: Vec<f32> =
+                    gate.iter().zip(up).map(|(gate, up)| args.gating.apply(*gate, *up)).collect();
+                let out = outputs_of(args.down, args.down_bias, (expert, width), &h);
+                sums.iter_mut().zip(&out).for_each(|(sum, out)| *sum += share * f64::from(*out));
+            }
+            for (x, sum) in x.row_mut(row).iter_mut().zip(&sums) {
+                *x += *sum as f32 * args.scale;
             }
         }
     }
@@ -352,21 +451,58 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 
+/// The experts with the `top_k` highest scores, the lowest index of equals, by falling scores, with their shares.
+fn choose(scores: &[f32], top_k: usize, shares: Shares) -> Vec<(usize, f64)> {
+    let mut experts: Vec<usize> = (0..scores.len()).collect();
+    // The sort is stable. NaN is higher than any number.
+    let order =
+        |a: f32, b: f32| b.is_nan().cmp(&a.is_nan()).then(b.partial_cmp(&a).unwrap_or(Ordering::Equal));
+    experts.sort_by(|a, b| order(scores[*a], scores[*b]));
+    experts.truncate(top_k);
+    let chosen: Vec<f32> = experts.iter().map(|expert| scores[*expert]).collect();
+    let all = if shares == Shares::OfAll { scores } else { &chosen };
+    let max = chosen[0];
+    let power = |score: &f32| f64::from(score - max).exp();
+    let sum: f64 = all.iter().map(power).sum();
+    experts.into_iter().zip(&chosen).map(|(expert, score)| (expert, power(score) / sum)).collect()
+}
+
+/// The outputs of one expert, of which each has `count`, in a matrix of all.
+fn outputs_of(
+    weight: &Weight,
+    bias: Option<&Vec<f32>>,
+    (expert, count): (usize, usize),
+    x: &[f32],
+) -> Vec<f32> {
+    let outputs = expert * count..(expert + 1) * count;
+    let mut out = multiply_part(weight, outputs.clone(), x);
+    for (out, bias) in out.iter_mut().zip(bias.into_iter().flat_map(|bias| &bias[outputs.clone()])) {
+        *out += bias;
+    }
+    out
+}
+
 /// `weight · x`: (outputs,)
 fn multiply(weight: &Weight, x: &[f32]) -> Vec<f32> {
+    multiply_part(weight, 0..weight.outputs, x)
+}
+
+/// The same of some outputs.
+fn multiply_part(weight: &Weight, outputs: Range<usize>, x: &[f32]) -> Vec<f32> {
     assert_eq!(x.len(), weight.inputs, "width of the input row");
+    let part = outputs.start * x.len()..outputs.end * x.len();
     match &weight.numbers {
-        Numbers::F32(numbers) => numbers.chunks_exact(x.len()).map(|w| dot(x, w) as f32).collect(),
+        Numbers::F32(numbers) => numbers[part].chunks_exact(x.len()).map(|w| dot(x, w) as f32).collect(),
         Numbers::Bf16(numbers) => {
             let terms =
                 |w: &[bf16]| w.iter().zip(x).map(|(w, x)| w.to_f64() * f64::from(*x)).sum::<f64>() as f32;
-            numbers.chunks_exact(x.len()).map(terms).collect()
+            numbers[part].chunks_exact(x.len()).map(terms).collect()
         }
         Numbers::Int8 { values, scales } => {
             let mut quantized = vec![0; x.len()];
             let scale = int8::quantize_activations(x, &mut quantized);
             let sum = |w: &[i8]| w.iter().zip(&quantized).map(|(w, x)| i64::from(*w) * i64::from(*x)).sum();
-            let rows = values.chunks_exact(x.len()).zip(scales);
+            let rows = values[part].chunks_exact(x.len()).zip(&scales[outputs]);
             rows.map(|(w, weight_scale)| int8::product(sum(w), scale, *weight_scale)).collect()
         }
         Numbers::Int8Groups { values, scales } => {
@@ -375,7 +511,8 @@ fn multiply(weight: &Weight, x: &[f32]) -> Vec<f32> {
             let term = |(w, x): (&i8, &i16)| i32::from(*x) * i32::from(*w);
             let sum = |(w, x): (&[i8], &[i16])| w.iter().zip(x).map(term).sum();
             let groups = x.len().div_ceil(int8_groups::GROUP);
-            let rows = values.chunks_exact(x.len()).zip(scales.chunks_exact(groups));
+            let scales = scales[outputs.start * groups..outputs.end * groups].chunks_exact(groups);
+            let rows = values[part].chunks_exact(x.len()).zip(scales);
             let product = |(w, scales): (&[i8], &[f16])| {
                 let sums = w.chunks(int8_groups::GROUP).zip(quantized.chunks(int8_groups::GROUP)).map(sum);
                 int8_groups::product(sums.zip(scales.iter().copied()), scale)
@@ -387,7 +524,9 @@ fn multiply(weight: &Weight, x: &[f32]) -> Vec<f32> {
             let scale = int8::quantize_activations(x, &mut quantized);
             let term = |(w, x): (&u8, &i16)| i32::from(*x) * (i32::from(*w) - i32::from(int4::ZERO));
             let sum = |(w, x): (&[u8], &[i16])| w.iter().zip(x).map(term).sum();
-            let rows = values.chunks_exact(x.len()).zip(scales.chunks_exact(x.len().div_ceil(int4::GROUP)));
+            let groups = x.len().div_ceil(int4::GROUP);
+            let scales = scales[outputs.start * groups..outputs.end * groups].chunks_exact(groups);
+            let rows = values[part].chunks_exact(x.len()).zip(scales);
             let product = |(w, scales): (&[u8], &[f16])| {
                 let sums = w.chunks(int4::GROUP).zip(quantized.chunks(int4::GROUP)).map(sum);
                 int4::product(sums.zip(scales.iter().copied()), scale)

@@ -19,6 +19,8 @@ pub struct Step {
     /// For each sequence its blocks of the cache in order: position `p` is entry `p % BLOCK` of block
     /// `tables[slot][p / BLOCK]`.
     pub tables: Vec<Vec<u32>>,
+    /// For each sequence the number of its state in recurrent layers, its own alone; empty where there are none.
+    pub states: Vec<u32>,
     /// The rotations of the rows, one for each kind of rotary embedding in the model.
     pub rotations: Vec<Rotation>,
     /// The rows whose logits are asked for.
@@ -29,6 +31,11 @@ impl Step {
     /// How many rows run together.
     pub fn rows(&self) -> usize {
         self.tokens.len()
+    }
+
+    /// The state of the sequence that `row` belongs to.
+    pub fn state(&self, row: usize) -> usize {
+        self.states[self.slots[row] as usize] as usize
     }
 }
 

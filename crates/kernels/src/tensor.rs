@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 
 use crate::blocks::{self, LARGE, SMALL};
-use crate::{fp8, int4, int8_groups};
+use crate::{fp8, int4, int8_groups, mxfp4};
 
 /// How a file stores numbers: one by one, or in blocks that share scales, as GGUF names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +46,8 @@ pub enum Dtype {
     Iq4Nl,
     /// 4-bit floating point with a power of two as scale for 32.
     Mxfp4,
+    /// 4-bit floating point, two numbers a byte: MXFP4 with its powers of two [apart](Tensor::mxfp4).
+    F4E2m1,
 }
 
 impl Dtype {
@@ -56,6 +58,7 @@ impl Dtype {
             Self::F32 => (1, 4),
             Self::F16 | Self::Bf16 => (1, 2),
             Self::F8E4m3 | Self::F8E5m2 | Self::I8 => (1, 1),
+            Self::F4E2m1 => (2, 1),
             Self::Q8_0 => (SMALL, 34),
             Self::Q4_0 | Self::Iq4Nl => (SMALL, 18),
             Self::Q4_1 => (SMALL, 20),
@@ -78,7 +81,7 @@ impl Dtype {
 
     /// Whether numbers of this type have too little range to be weights without a scale.
     pub fn needs_scale(self) -> bool {
-        self.block() == (1, 1)
+        self.block().1 == 1
     }
 
     /// Whether each number stands for itself.
@@ -96,6 +99,8 @@ pub struct Tensor<'a> {
     cols: usize,
     bytes: &'a [u8], // (rows, cols) of dtype
     scales: Option<Scales<'a>>,
+    exponents: &'a [u8],      // (rows, cols / 32) where the numbers are of 4 bits
+    turned: Option<usize>,    // how many numbers a row of the file has, where that is a column
     order: Option<&'a [u32]>, // (rows,), each a row of the file
 }
 
@@ -112,7 +117,28 @@ impl<'a> Tensor<'a> {
     /// A view of `bytes` as (`rows`, `cols`) numbers; none where the length does not fit, or rows are no whole blocks.
     pub fn new(dtype: Dtype, rows: usize, cols: usize, bytes: &'a [u8]) -> Option<Self> {
         let len = dtype.row_bytes(cols)?.checked_mul(rows)?;
-        (bytes.len() == len).then_some(Self { dtype, rows, cols, bytes, scales: None, order: None })
+        let is_whole = bytes.len() == len && dtype != Dtype::F4E2m1;
+        let (scales, exponents, turned, order) = Default::default();
+        is_whole.then_some(Self { dtype, rows, cols, bytes, scales, exponents, turned, order })
+    }
+
+    /// A view of `bytes` as (`rows`, `cols`) numbers of 4 bits, the first of two in the low bits, of which 32 in a row
+    /// are multiplied by 2 ^ (e − 127) for one `e` of `exponents`, NaN for an `e` of 255. None where a length does not fit.
+    pub fn mxfp4(rows: usize, cols: usize, bytes: &'a [u8], exponents: &'a [u8]) -> Option<Self> {
+        let groups = rows.checked_mul(cols / mxfp4::GROUP)?;
+        let is_whole = cols.is_multiple_of(mxfp4::GROUP)
+            && exponents.len() == groups
+            && bytes.len() == groups.checked_mul(mxfp4::GROUP / 2)?;
+        let (scales, turned, order) = Default::default();
+        is_whole.then_some(Self { dtype: Dtype::F4E2m1, rows, cols, bytes, scales, exponents, turned, order })
+    }
+
+    /// The matrix of which this is the transposed one. None where numbers have scales, or rows are
+    /// [in another order](Self::in_order).
+    pub fn transposed(self) -> Option<Self> {
+        let is_plain = self.scales.is_none() && self.dtype.is_single() && self.order.is_none();
+        let turned = Some(self.cols).filter(|_| self.turned.is_none());
+        is_plain.then_some(Self { rows: self.cols, cols: self.rows, turned, ..self })
     }
 
     /// The same matrix, each number of which is multiplied in f32 by the one of `scales` that its block of
@@ -124,7 +150,11 @@ impl<'a> Tensor<'a> {
         if block.0 == 0 || block.1 == 0 || !is_plain {
             return None;
         }
-        if self.order.is_some() || scales.order.is_some() {
+        if self.order.is_some()
+            || scales.order.is_some()
+            || self.turned.is_some()
+            || self.dtype == Dtype::F4E2m1
+        {
             return None;
         }
         let shape = (self.rows.div_ceil(block.0), self.cols.div_ceil(block.1));
@@ -165,6 +195,14 @@ impl<'a> Tensor<'a> {
         assert_eq!(out.len(), self.cols, "length of the output row");
         assert!(index < self.rows, "row {index} of {}", self.rows);
         let index = self.place(index);
+        if let Some(width) = self.turned {
+            return self.column(index, width, out);
+        }
+        if self.dtype == Dtype::F4E2m1 {
+            let (codes, groups) = (self.cols / 2, self.cols / mxfp4::GROUP);
+            let exponents = &self.exponents[index * groups..(index + 1) * groups];
+            return mxfp4::row(&self.bytes[index * codes..(index + 1) * codes], exponents, out);
+        }
         let size = self.dtype.row_bytes(self.cols).expect("rows are whole blocks, as checked before");
         numbers(self.dtype, &self.bytes[index * size..(index + 1) * size], out);
         if let Some(scales) = &self.scales {
@@ -172,9 +210,25 @@ impl<'a> Tensor<'a> {
         }
     }
 
-    /// Row `index` as bf16, exactly as the file holds it; none where the file holds another type, or scales beside it.
+    /// Writes column `index` of the file, whose rows have `width` numbers, into `out`.
+    fn column(&self, index: usize, width: usize, out: &mut [f32]) {
+        const AT_ONCE: usize = 64;
+        let (_, size) = self.dtype.block();
+        let mut rows = self.bytes.chunks_exact(width * size);
+        for out in out.chunks_mut(AT_ONCE) {
+            let mut gathered = [0; AT_ONCE * size_of::<f64>()];
+            let gathered = &mut gathered[..out.len() * size];
+            for (number, row) in gathered.chunks_exact_mut(size).zip(&mut rows) {
+                number.copy_from_slice(&row[index * size..(index + 1) * size]);
+            }
+            numbers(self.dtype, gathered, out);
+        }
+    }
+
+    /// Row `index` as bf16, exactly as the file holds it; none where the file holds another type, scales beside it, or the
+    /// row as a column.
     pub fn bf16_row(&self, index: usize, out: &mut [bf16]) -> Option<()> {
-        if self.dtype != Dtype::Bf16 || self.scales.is_some() {
+        if self.dtype != Dtype::Bf16 || self.scales.is_some() || self.turned.is_some() {
             return None;
         }
         assert_eq!(out.len(), self.cols, "length of the output row");
@@ -271,6 +325,7 @@ fn numbers(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
         Dtype::Q6K => blocks::convert(bytes, out, blocks::q6_k),
         Dtype::Iq4Nl => blocks::convert(bytes, out, blocks::iq4_nl),
         Dtype::Mxfp4 => blocks::convert(bytes, out, blocks::mxfp4),
+        Dtype::F4E2m1 => unreachable!("numbers of 4 bits need their powers of two"),
     }
 }
 
@@ -428,6 +483,46 @@ mod tests {
         let mut row = [bf16::ZERO];
         view(Dtype::Bf16, 2, 1, &bytes).in_order(&[1, 0]).unwrap().bf16_row(0, &mut row).unwrap();
         assert_eq!(row[0].to_f32(), 2.5);
+    }
+
+    #[test]
+    fn a_transposed_matrix_gives_columns_in_any_order() {
+        for (dtype, size) in [(Dtype::F32, 4), (Dtype::Bf16, 2), (Dtype::F64, 8), (Dtype::I8, 1)] {
+            let bytes: Vec<u8> = (0..150 * 5)
+                .flat_map(|number: i32| match dtype {
+                    Dtype::F32 => (number as f32).to_le_bytes().to_vec(),
+                    Dtype::F64 => f64::from(number).to_le_bytes().to_vec(),
+                    Dtype::Bf16 => bf16::from_f32(number as f32).to_le_bytes().to_vec(),
+                    _ => vec![number as u8],
+                })
+                .collect();
+            let file = view(dtype, 150, 5, &bytes);
+            assert_eq!(bytes.len(), 150 * 5 * size);
+            let all = file.to_vec();
+            let turned = file.transposed().unwrap();
+            assert_eq!((turned.rows(), turned.cols()), (5, 150));
+            let right: Vec<f32> = (0..750).map(|index| all[index % 150 * 5 + index / 150]).collect();
+            assert_eq!(turned.to_vec(), right, "{dtype:?}");
+            let some = turned.in_order(&[4, 0]).unwrap().to_vec();
+            assert_eq!(some, [&right[600..], &right[..150]].concat(), "{dtype:?}");
+            assert!(turned.bf16_row(0, &mut [bf16::ZERO; 150]).is_none());
+            assert!(turned.in_order(&[5]).is_none() && file.in_order(&[0]).unwrap().transposed().is_none());
+        }
+    }
+
+    #[test]
+    fn mxfp4_takes_whole_groups_alone() {
+        let (codes, exponents) = ([0x21; 32], [127, 128]);
+        let tensor = Tensor::mxfp4(2, 32, &codes, &exponents).unwrap();
+        assert_eq!(tensor.to_vec(), [[0.5, 1.0].repeat(16), [1.0, 2.0].repeat(16)].concat());
+        assert_eq!(tensor.in_order(&[1]).unwrap().to_vec(), [1.0, 2.0].repeat(16));
+        for (rows, cols) in [(1, 32), (2, 31), (4, 16), (1, 64), (usize::MAX, 64)] {
+            let found = Tensor::mxfp4(rows, cols, &codes, &exponents);
+            assert_eq!(found.is_some(), (rows, cols) == (1, 64), "({rows}, {cols})");
+        }
+        assert!(Tensor::mxfp4(2, 32, &codes, &exponents[..1]).is_none());
+        assert!(tensor.transposed().is_none() && tensor.scaled(&tensor, (1, 1)).is_none());
+        assert!(Tensor::new(Dtype::F4E2m1, 2, 32, &[0; 64]).is_none());
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Which blocks of the key-value cache are free.
+//! Which blocks of the key-value cache, and which states of recurrent layers, are free.
 
-/// Hands out blocks by number and takes them back. The memory behind them belongs to the backend.
+/// Hands out blocks, or states, by number and takes them back. The memory behind them belongs to the backend.
 #[derive(Debug, Default)]
 pub struct Blocks {
     free: Vec<u32>,

@@ -20,6 +20,8 @@ pub struct Needs {
     pub scratch: u64,
     /// Keys and values of one position.
     pub position: u64,
+    /// What recurrent layers remember of a text, however long it is.
+    pub state: u64,
 }
 
 /// The longest text, prompt and answer together.
@@ -34,16 +36,18 @@ impl Needs {
     /// Those of `spec`, run as `options` say.
     pub fn new(spec: &Spec, options: &Options) -> Self {
         let rows = step_rows(spec, options);
+        let cache = spec.cache_shape(options.kv);
         Self {
             weights: spec.weight_bytes(options.weights),
             scratch: spec.scratch_bytes(rows, rows.min(MAX_SEQUENCES)),
-            position: spec.cache_shape(options.kv).bytes_per_position() as u64,
+            position: cache.bytes_per_position() as u64,
+            state: cache.bytes_per_state() as u64,
         }
     }
 
-    /// Keys and values of a text of so many tokens, which come in blocks.
+    /// Keys and values of a text of so many tokens, which come in blocks, and its state.
     pub fn cache(&self, positions: usize) -> u64 {
-        self.position.saturating_mul(positions.next_multiple_of(BLOCK) as u64)
+        self.position.saturating_mul(positions.next_multiple_of(BLOCK) as u64).saturating_add(self.state)
     }
 
     /// Everything for one text of so many tokens.
@@ -53,7 +57,7 @@ impl Needs {
 
     /// The most tokens for which `available` bytes are enough.
     fn positions(&self, available: u64) -> usize {
-        let room = available.saturating_sub(self.weights.saturating_add(self.scratch));
+        let room = available.saturating_sub(self.total(0));
         let blocks = room / self.position.saturating_mul(BLOCK as u64).max(1);
         usize::try_from(blocks).unwrap_or(usize::MAX).saturating_mul(BLOCK)
     }

@@ -57,6 +57,8 @@ pub(crate) struct Sequence {
     pub done: usize,
     /// The blocks of the cache that hold them.
     pub table: Vec<u32>,
+    /// What recurrent layers remember of them; none before the first has run, and where there are no such layers.
+    pub state: Option<u32>,
     pub goal: Goal,
     pub canceller: Canceller,
     events: Sender<Event>,
@@ -76,6 +78,7 @@ impl Sequence {
             tokens: job.prompt,
             done: 0,
             table: Vec::new(),
+            state: None,
             goal: job.goal,
             canceller: job.canceller,
             events: job.events,

@@ -26,6 +26,9 @@ pub(crate) struct Worker<B: Backend> {
     run: Run<B>,
     blocks: Blocks,
     block_bytes: usize,
+    states: Blocks,
+    /// Of one sequence; zero where no layer has a state.
+    state_bytes: usize,
     waiting: VecDeque<Job>,
     sequences: Vec<Sequence>,
     limits: Limits,
@@ -38,9 +41,22 @@ impl<B: Backend> Worker<B> {
         let limits = Limits { rows, wanted: rows.min(MAX_SEQUENCES) };
         let cache = spec.cache_shape(kv);
         let run = Run::new(&mut backend, &spec, &cache, (limits.rows, limits.wanted))?;
-        let block_bytes = cache.bytes_per_position() * BLOCK;
-        let (blocks, waiting, sequences) = (Blocks::default(), VecDeque::new(), Vec::new());
-        Ok(Self { backend, spec, model, run, blocks, block_bytes, waiting, sequences, limits })
+        let [blocks, states] = [Blocks::default(), Blocks::default()];
+        let (block_bytes, state_bytes) = (cache.bytes_per_position() * BLOCK, cache.bytes_per_state());
+        let (waiting, sequences) = (VecDeque::new(), Vec::new());
+        Ok(Self {
+            backend,
+            spec,
+            model,
+            run,
+            blocks,
+            block_bytes,
+            states,
+            state_bytes,
+            waiting,
+            sequences,
+            limits,
+        })
     }
 
     /// Works until nobody can send requests any more and the last one is done.
@@ -75,10 +91,12 @@ impl<B: Backend> Worker<B> {
         true
     }
 
-    /// Gives the memory of keys and values back while nobody needs it.
+    /// Gives the memory of keys, values and states back while nobody needs it.
     fn rest(&mut self) {
         self.blocks.clear();
         self.backend.shrink(&mut self.run.state, 0);
+        self.states.clear();
+        self.backend.shrink_states(&mut self.run.state, 0);
     }
 
     fn drop_cancelled(&mut self) {
@@ -93,6 +111,7 @@ impl<B: Backend> Worker<B> {
     fn remove(&mut self, index: usize) {
         let sequence = self.sequences.remove(index);
         self.blocks.give_back(sequence.table);
+        self.states.give_back(sequence.state);
     }
 
     fn step(&mut self) {
@@ -115,7 +134,7 @@ impl<B: Backend> Worker<B> {
         }
     }
 
-    /// Gives each sequence the blocks that its share needs. A sequence that finds no memory ends with an error; the
+    /// Gives each sequence the blocks and the state that its share needs. A sequence that finds no memory ends with an error; the
     /// others go on. Returns the shares that can run and the sequences that have ended.
     fn reserve(&mut self, shares: Vec<Share>) -> (Vec<Share>, Vec<usize>) {
         let (mut granted, mut ended) = (Vec::new(), Vec::new());
@@ -137,6 +156,13 @@ impl<B: Backend> Worker<B> {
     }
 
     fn reserve_one(&mut self, share: Share) -> Result<()> {
+        if self.state_bytes > 0 && self.sequences[share.sequence].state.is_none() {
+            let state = match self.states.take() {
+                Some(state) => state,
+                None => self.add_state()?,
+            };
+            self.sequences[share.sequence].state = Some(state);
+        }
         for _ in 0..self.sequences[share.sequence].missing_blocks(share.rows) {
             let block = match self.blocks.take() {
                 Some(block) => block,
@@ -159,6 +185,18 @@ impl<B: Backend> Worker<B> {
         self.blocks.take().ok_or_else(|| no_room(None))
     }
 
+    fn add_state(&mut self) -> Result<u32> {
+        let bytes = self.state_bytes;
+        let count = self.states.count();
+        let no_room = |free: Option<u64>| no_room_for_state(count * bytes, bytes, free);
+        match memory::available() {
+            Some(free) if free < bytes as u64 => return Err(no_room(Some(free))),
+            _ => self.backend.grow_states(&mut self.run.state, count + 1).map_err(|_| no_room(None))?,
+        }
+        self.states.add();
+        self.states.take().ok_or_else(|| no_room(None))
+    }
+
     fn build(&self, shares: &[Share]) -> Step {
         let mut step = Step::default();
         let mut spans = Vec::new();
@@ -176,6 +214,7 @@ impl<B: Backend> Worker<B> {
                 spans.push(sequence.span(position));
             }
             step.tables.push(sequence.table.clone());
+            step.states.extend(sequence.state);
         }
         step.rotations = self.spec.ropes.iter().map(|rope| rope.rotation(&step.positions, &spans)).collect();
         step
@@ -236,6 +275,19 @@ impl<B: Backend> Worker<B> {
     }
 }
 
+fn no_room_for_state(held: usize, bytes: usize, free: Option<u64>) -> Error {
+    let free = free.map_or(String::new(), |free| format!(", and {} are free", memory::size(free)));
+    Error::new(
+        ErrorKind::OutOfMemory,
+        format!(
+            "no memory for what recurrent layers remember of one more text: {} in use, {} more are needed{free}; run \
+             fewer requests at once",
+            memory::size(held as u64),
+            memory::size(bytes as u64),
+        ),
+    )
+}
+
 fn no_room_for_block(position: usize, held: usize, bytes: usize, free: Option<u64>) -> Error {
     let free = free.map_or(String::new(), |free| format!(", and {} are free", memory::size(free)));
     Error::new(
@@ -263,7 +315,10 @@ mod tests {
     use crate::sequence::Goal;
 
     fn worker(rows: usize) -> Worker<Reference> {
-        let checkpoint = Checkpoint::open(None).unwrap();
+        worker_of(Checkpoint::open(None).unwrap(), rows)
+    }
+
+    fn worker_of(checkpoint: Checkpoint, rows: usize) -> Worker<Reference> {
         let spec = checkpoint.spec().clone();
         let loads = Plan::new(&spec).claim(checkpoint.tensors().unwrap()).unwrap();
         let model = Model::load(&mut Reference, &spec, &loads, Weights::Int8, &mut |_, _| ()).unwrap();
@@ -295,6 +350,46 @@ mod tests {
         drop(sender);
         assert!(!worker.receive(&jobs));
         assert_eq!(worker.blocks.count(), 0);
+    }
+
+    #[test]
+    fn states_come_back_and_memory_with_them() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/lfm2");
+        let mut worker = worker_of(Checkpoint::open(Some(folder.as_ref())).unwrap(), 8);
+        let (sender, jobs) = channel();
+        for round in 0..3 {
+            let wanted: Vec<_> = (0..3)
+                .map(|_| {
+                    let (mut job, events, _) = scoring(20);
+                    job.prompt.fill(7);
+                    sender.send(job).unwrap();
+                    events
+                })
+                .collect();
+            assert!(worker.receive(&jobs));
+            worker.step();
+            assert!(worker.sequences.iter().filter_map(|sequence| sequence.state).count() <= 3, "{round}");
+            let mut scores: Vec<Vec<f64>> = Vec::new();
+            for events in wanted {
+                let event = loop {
+                    match events.try_recv() {
+                        Ok(event) => break event,
+                        Err(_) => {
+                            assert!(worker.receive(&jobs));
+                            worker.step();
+                        }
+                    }
+                };
+                let Event::Scored(score) = event else { panic!("a score") };
+                scores.push(score);
+            }
+            assert!(scores.windows(2).all(|pair| pair[0] == pair[1]), "{scores:?}");
+            assert!((1..=3).contains(&worker.states.count()), "{} states", worker.states.count());
+            assert!(worker.sequences.is_empty());
+        }
+        drop(sender);
+        assert!(!worker.receive(&jobs));
+        assert_eq!((worker.states.count(), worker.blocks.count()), (0, 0));
     }
 
     #[test]

@@ -39,7 +39,7 @@ fn refused(keys: Value, parts: &[&str]) -> String {
 }
 
 fn attention(spec: &Spec, layer: usize) -> &Attention {
-    let Mixer::Attention(attention) = &spec.layers[layer].mixer;
+    let Mixer::Attention(attention) = &spec.layers[layer].mixer else { panic!("layer {layer} attends") };
     attention
 }
 
@@ -58,7 +58,7 @@ fn missing_keys_have_the_defaults_of_the_class() {
     assert_eq!((attention.bias, attention.window), (Bias::default(), None));
     assert_eq!(attention.qk_norm, Some(Span::Head));
     assert_eq!(attention.scale, 128f32.sqrt().recip());
-    let FeedForward::Gated(gated) = &spec.layers[0].feed_forward;
+    let FeedForward::Gated(gated) = &spec.layers[0].feed_forward else { panic!("not gated") };
     assert_eq!((gated.inner, gated.activation), (22_016, Activation::Silu));
     assert_eq!((spec.ropes[0].theta, &spec.ropes[0].scaling), (10_000.0, &Scaling::Default));
 }

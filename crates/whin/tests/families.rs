@@ -53,6 +53,10 @@ impl Golden {
         if name.starts_with("stored-") { Weights::F32 } else { Weights::Bf16 }
     }
 
+    fn has_experts(&self) -> bool {
+        std::fs::read_to_string(self.folder.join("config.json")).unwrap().contains("num_experts_per_tok")
+    }
+
     fn name(&self) -> &str {
         self.folder.file_name().unwrap().to_str().unwrap()
     }
@@ -64,9 +68,14 @@ fn goldens() -> Vec<Golden> {
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.join("golden.json").is_file())
+        .filter(|path| {
+            std::env::var("WHIN_GOLDENS")
+                .map_or(true, |part| part.split(',').any(|part| path.to_str().unwrap().contains(part)))
+        })
         .collect();
     folders.sort();
-    assert!(folders.len() >= 70, "only {} checkpoints found", folders.len());
+    let all = std::env::var("WHIN_GOLDENS").is_err();
+    assert!(!all || folders.len() >= 70, "only {} checkpoints found", folders.len());
     let checkpoints = folders.iter().map(|folder| Golden::read(folder));
     // The same as llama.cpp's converter writes them: the answers are those of the folder.
     let converted = folders.iter().filter_map(|folder| {
@@ -75,7 +84,7 @@ fn goldens() -> Vec<Golden> {
         file.is_file().then(|| Golden { folder: file, ..Golden::read(folder) })
     });
     let converted: Vec<Golden> = converted.collect();
-    assert!(converted.len() >= 14, "only {} GGUF files found", converted.len());
+    assert!(!all || converted.len() >= 14, "only {} GGUF files found", converted.len());
     checkpoints.chain(converted).collect()
 }
 
@@ -113,6 +122,7 @@ impl<B: Backend> Session<B> {
             sequences.push(Sequence { table, n_prompt: prompt.len(), done: 0 });
         }
         backend.grow(&mut run.state, 2 * blocks).unwrap();
+        backend.grow_states(&mut run.state, 2 * prompts.len()).unwrap();
         Self { backend, spec, model, run, sequences }
     }
 
@@ -134,6 +144,7 @@ impl<B: Backend> Session<B> {
             tokens: rows.iter().map(|row| row.1).collect(),
             slots: rows.iter().map(|row| row.0 as u32).collect(),
             tables: self.sequences.iter().map(|sequence| sequence.table.clone()).collect(),
+            states: (0..self.sequences.len() as u32).rev().map(|slot| 2 * slot + 1).collect(),
             rotations: self.spec.ropes.iter().map(|rope| rope.rotation(&positions, &spans)).collect(),
             wanted: (0..rows.len() as u32).collect(),
             positions,
@@ -167,10 +178,11 @@ fn check<B: Backend>(backend: impl Fn() -> B) {
     for (golden, kv) in goldens().iter().flat_map(|golden| KVS.map(|kv| (golden, kv))) {
         let place = format!("{} in {} on {}", golden.name(), kv.name(), backend().name());
         // Every backend, the reference too, is up to 0.277 off where keys are rounded to bf16, and 0.693 where they are
-        // to 8 bits: random weights make large scores.
+        // to 8 bits: random weights make large scores. What that does to a row may also change its choice of experts.
         let limit = match kv {
             KvKind::F32 => 1e-3,
             KvKind::Bf16 => 0.3,
+            KvKind::Int8 if golden.has_experts() => 2.8,
             KvKind::Int8 => 0.7,
         };
         let [prompt, answer] = logits_equal_the_golden(backend(), (golden, kv), limit, &place);

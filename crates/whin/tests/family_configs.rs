@@ -39,10 +39,10 @@ fn refused(keys: &Value, parts: &[&str]) {
     }
 }
 
-#[allow(clippy::infallible_destructuring_match)] // other mixers may come
 fn attention(spec: &Spec, layer: usize) -> &Attention {
     match &spec.layers[layer].mixer {
         Mixer::Attention(attention) => attention,
+        other => panic!("layer {layer} is {other:?}"),
     }
 }
 
@@ -109,7 +109,7 @@ fn missing_keys_have_the_defaults_of_the_class() {
         );
         assert_eq!((first.scale, first.softcap), (real("scale"), cap("softcap")), "{name}");
         assert!(spec.ropes.iter().all(|rope| rope.pairs == whole("pairs")), "{name}");
-        let FeedForward::Gated(gated) = &spec.layers[0].feed_forward;
+        let FeedForward::Gated(gated) = &spec.layers[0].feed_forward else { panic!("not gated") };
         assert_eq!(gated.inner, whole("inner"), "{name}");
         let activation = match class["activation"].as_str().unwrap() {
             "silu" => Activation::Silu,

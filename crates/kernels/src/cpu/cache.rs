@@ -6,16 +6,18 @@ use half::bf16;
 use super::buffer::{Buffer, Parts};
 use super::isa::{CACHE_LINE, GROUP, Isa, PANEL, Panel, Stored, place, prefetch};
 use super::rows::quantize_weights;
+use super::states::States;
 use super::threads::Threads;
-use crate::{BLOCK, CacheShape, KvKind, Result, Step};
+use crate::{BLOCK, CacheShape, KvKind, LayerCache, Result, Step};
 
-/// Keys and values of all sequences.
+/// Keys and values of all sequences, and the states of recurrent layers.
 #[derive(Debug)]
 pub struct State {
     kind: KvKind,
-    layers: Vec<Layer>,
-    block_len: usize,        // bytes
-    blocks: Vec<Buffer<u8>>, // each (layers, kv_heads) of what `Head` views
+    layers: Vec<Option<Layer>>, // none for those that are recurrent
+    block_len: usize,           // bytes
+    blocks: Vec<Buffer<u8>>,    // each (layers, kv_heads) of what `Head` views
+    pub(super) states: States,
 }
 
 /// Where one layer stands in a block.
@@ -87,13 +89,18 @@ impl State {
     pub(super) fn new(shape: &CacheShape) -> Self {
         let mut block_len = 0;
         let mut layers = Vec::new();
-        for &(kv_heads, head_dim) in &shape.layers {
+        for layer in &shape.layers {
+            let &LayerCache::Positions { kv_heads, head_dim } = layer else {
+                layers.push(None);
+                continue;
+            };
             let stride = head_dim.next_multiple_of(PANEL);
             let layer = Layer { offset: block_len, kv_heads, head_dim, stride };
             block_len += kv_heads * layer.head_len(shape.kind);
-            layers.push(layer);
+            layers.push(Some(layer));
         }
-        Self { kind: shape.kind, layers, block_len, blocks: Vec::new() }
+        let states = States::new(&shape.layers);
+        Self { kind: shape.kind, layers, block_len, blocks: Vec::new(), states }
     }
 
     /// Makes room for at least `blocks` blocks.
@@ -114,7 +121,7 @@ impl State {
     }
 
     pub(super) fn layer(&self, layer: usize) -> &Layer {
-        &self.layers[layer]
+        self.layers[layer].as_ref().expect("a layer that keeps keys and values")
     }
 
     /// Asks for the cache lines in which [`store`](Self::store) will put what few rows bring: one position's numbers are
@@ -123,7 +130,7 @@ impl State {
         if step.rows() >= WORTH_SHARING {
             return;
         }
-        let layer = &self.layers[layer];
+        let layer = self.layer(layer);
         // A line holds sixteen outputs of as many inputs as fit into four bytes.
         let inputs = match self.kind {
             KvKind::F32 => 1,
@@ -155,7 +162,7 @@ impl State {
         step: &Step,
         numbers: &(dyn Fn(usize) -> &'a [f32] + Sync),
     ) {
-        let layer = &self.layers[layer];
+        let layer = self.layers[layer].as_ref().expect("a layer that keeps keys and values");
         let (kind, dim, len) = (self.kind, layer.head_dim, layer.head_len(self.kind));
         let store = |region: &mut [u8], row: usize, head: usize| {
             let numbers = numbers(row);

@@ -91,13 +91,22 @@ impl Input {
         Quantized { shorts, high: &[], low: &[], scale }
     }
 
-    /// All rows quantised for 8-bit weights, where they are laid out for a matrix unit.
-    pub fn blocks(&self) -> Option<QuantizedBlocks<'_>> {
+    /// Rows quantised for 8-bit weights, from the first of a block on, where they are laid out for a matrix unit.
+    pub fn blocks(&self, rows: Range<usize>) -> Option<QuantizedBlocks<'_>> {
         (self.form == Form::Blocks).then(|| QuantizedBlocks {
             inputs: self.stride,
-            planes: self.planes.values(),
-            scales: &self.scales.values()[..self.rows],
+            planes: &self.planes.values()[2 * rows.start * self.stride..],
+            scales: &self.scales.values()[rows],
         })
+    }
+
+    /// Rows of a block where inputs of so many numbers, of which `together` rows at most are multiplied at once, come in
+    /// blocks; else one.
+    pub fn block<I: Isa>(kind: WeightKind, together: usize, width: usize) -> usize {
+        match form::<I>(kind, together, width.next_multiple_of(PAD)) {
+            Form::Pairs | Form::Blocks => BLOCK_ROWS,
+            _ => 1,
+        }
     }
 
     /// A row quantised for weights in groups.
@@ -114,18 +123,14 @@ impl Input {
         Signed { high, low, shorts: &[], offsets, scale }
     }
 
-    /// Room for (`rows`, `stride`) in the form that a weight of this kind is multiplied with.
-    fn allocate<I: Isa>(&mut self, kind: WeightKind, rows: usize, stride: usize) -> Result<()> {
-        let form = match kind {
-            WeightKind::Bf16 if I::takes_pairs::<bf16>(stride) => Form::Pairs,
-            WeightKind::F32 | WeightKind::Bf16 => Form::Floats,
-            WeightKind::Int4 => Form::Signed,
-            WeightKind::Int8Groups if !I::PLANES => Form::SignedShorts,
-            WeightKind::Int8Groups => Form::Signed,
-            WeightKind::Int8 if !I::PLANES => Form::Shorts,
-            WeightKind::Int8 if I::takes_blocks(rows, stride) => Form::Blocks,
-            WeightKind::Int8 => Form::Planes,
-        };
+    /// Room for (`rows`, `stride`) in the form in which `together` of them are multiplied with a weight of this kind.
+    fn allocate<I: Isa>(
+        &mut self,
+        kind: WeightKind,
+        (rows, together): (usize, usize),
+        stride: usize,
+    ) -> Result<()> {
+        let form = form::<I>(kind, together, stride);
         (self.kind, self.rows, self.stride, self.form) = (kind, rows, stride, form);
         let padded = if form == Form::Blocks { rows.next_multiple_of(BLOCK_ROWS) } else { rows };
         // What only the quantising needs is kept for one row at a time.
@@ -151,8 +156,20 @@ impl Input {
         (rows, width): (usize, usize),
         write: &(dyn Fn(usize, &mut [f32]) + Sync),
     ) -> Result<()> {
+        self.prepare_groups(isa, threads, kind, (rows, rows, width), write)
+    }
+
+    /// The same for rows of which at most `together` are multiplied at once.
+    pub fn prepare_groups<I: Isa>(
+        &mut self,
+        isa: I,
+        threads: &mut Threads,
+        kind: WeightKind,
+        (rows, together, width): (usize, usize, usize),
+        write: &(dyn Fn(usize, &mut [f32]) + Sync),
+    ) -> Result<()> {
         let stride = width.next_multiple_of(PAD);
-        self.allocate::<I>(kind, rows, stride)?;
+        self.allocate::<I>(kind, (rows, together), stride)?;
         match self.form {
             Form::Floats => self.prepare_floats(threads, width, write),
             Form::Pairs => self.prepare_pairs(isa, threads, width, write),
@@ -246,6 +263,20 @@ impl Input {
                 isa.split(&x, row % BLOCK_ROWS, block);
             }
         });
+    }
+}
+
+/// The form in which so many rows at once are multiplied with a weight of this kind.
+fn form<I: Isa>(kind: WeightKind, together: usize, stride: usize) -> Form {
+    match kind {
+        WeightKind::Bf16 if I::takes_pairs::<bf16>(stride) => Form::Pairs,
+        WeightKind::F32 | WeightKind::Bf16 => Form::Floats,
+        WeightKind::Int4 => Form::Signed,
+        WeightKind::Int8Groups if !I::PLANES => Form::SignedShorts,
+        WeightKind::Int8Groups => Form::Signed,
+        WeightKind::Int8 if !I::PLANES => Form::Shorts,
+        WeightKind::Int8 if I::takes_blocks(together, stride) => Form::Blocks,
+        WeightKind::Int8 => Form::Planes,
     }
 }
 

@@ -1,14 +1,15 @@
 //! The backend for processors: the stages, composed of products, attention and row operations.
 
 use crate::{
-    Attend, Backend, Best, CacheShape, Embed, Gated, Head, HeadNorm, Layout, Norm, Project, Qkv, Result,
-    Span, Step, Tensor, WeightKind,
+    Attend, Backend, Best, CacheShape, Delta, Embed, Experts, Gated, Head, HeadNorm, Layout, Norm, Project,
+    Qkv, Result, ShortConv, Span, Step, Tensor, WeightKind,
 };
 
 mod attention;
 mod bandwidth;
 mod buffer;
 mod cache;
+mod experts;
 mod groups;
 mod input;
 mod int4;
@@ -17,7 +18,9 @@ pub mod isa;
 mod matrix;
 mod peak;
 mod product;
+mod recurrent;
 mod rows;
+mod states;
 mod threads;
 mod tiles;
 
@@ -39,6 +42,11 @@ pub struct Cpu<I> {
     threads: Threads,
     input: Input,
     output: Rows,
+    /// What a convolution makes of `output`.
+    mixed: Rows,
+    experts: experts::Scratch,
+    /// For each row the factor of what a gated layer finds.
+    gates: Vec<f32>,
     /// A stage that found no memory for its scratch rows leaves the error here, for the next read.
     fault: Option<crate::Error>,
 }
@@ -55,7 +63,9 @@ impl<I: Isa> Cpu<I> {
         })?;
         let threads = Threads::new(threads)
             .map_err(|error| crate::Error::Failed(format!("cannot start {threads} threads: {error}")))?;
-        Ok(Self { isa, threads, input: Input::new()?, output: Rows::new(0, 0)?, fault: None })
+        let [output, mixed] = [Rows::new(0, 0)?, Rows::new(0, 0)?];
+        let (input, experts, gates) = (Input::new()?, experts::Scratch::new()?, Vec::new());
+        Ok(Self { isa, threads, input, output, mixed, experts, gates, fault: None })
     }
 
     fn keep(&mut self, result: Result<()>) {
@@ -74,10 +84,25 @@ impl<I: Isa> Cpu<I> {
     ) -> Result<()> {
         let (isa, norm) = (self.isa, norm.map(of_rows));
         self.input.prepare(isa, &mut self.threads, weight.kind(), (rows, weight.inputs), &|row, out| {
-            match norm {
-                Some(norm) => rows::norm(isa, x.row(pick(row)), norm, out),
-                None => out.copy_from_slice(x.row(pick(row))),
-            }
+            normalize_row(isa, norm, x.row(pick(row)), out);
+        })
+    }
+
+    /// The same for all rows of a step, and for each the sigmoid of its product with `gate`, in [`Self::gates`].
+    fn normalize_and_gate(
+        &mut self,
+        weight: &Weight,
+        (norm, gate): (Option<&Norm<'_, Self>>, &[f32]),
+        step: &Step,
+        x: &Rows,
+    ) -> Result<()> {
+        let (isa, norm, rows) = (self.isa, norm.map(of_rows), step.rows());
+        self.gates.resize(rows, 0.0);
+        let gates = Parts::new(&mut self.gates);
+        self.input.prepare(isa, &mut self.threads, weight.kind(), (rows, weight.inputs), &|row, out| {
+            normalize_row(isa, norm, x.row(row), out);
+            // SAFETY: each row belongs to one task.
+            unsafe { gates.part(row..row + 1)[0] = rows::sigmoid_of_product(isa, out, gate) };
         })
     }
 
@@ -130,23 +155,33 @@ impl<I: Isa> Cpu<I> {
     fn try_gated(&mut self, args: &Gated<'_, Self>, step: &Step, x: &Rows, h: &mut Rows) -> Result<()> {
         assert_bias(args.bias, args.weight);
         assert_eq!(args.weight.outputs, 2 * h.width(), "outputs of gate and up");
-        self.normalize(args.weight, args.norm.as_ref(), x, (step.rows(), &|row| row))?;
-        if h.width().is_multiple_of(PANEL) && args.bias.is_none() {
-            let sink = Sink::Gate(args.activation);
-            multiply(self.isa, &mut self.threads, args.weight, &self.input, sink, h);
-            return Ok(());
+        match args.row_gate {
+            Some(gate) => self.normalize_and_gate(args.weight, (args.norm.as_ref(), gate), step, x)?,
+            None => self.normalize(args.weight, args.norm.as_ref(), x, (step.rows(), &|row| row))?,
         }
-        // A gate and its partner stand in different lanes, or have a bias: the whole product first.
-        self.output.reshape(step.rows(), args.weight.outputs)?;
-        let sink = Sink::Store(args.bias.map(Vec::as_slice));
-        multiply(self.isa, &mut self.threads, args.weight, &self.input, sink, &mut self.output);
-        let (isa, inner, out) = (self.isa, h.width(), &self.output);
-        let h = Parts::new(h.values_mut());
-        each_row(&mut self.threads, step.rows(), &|row| {
-            let (gate, up) = out.row(row).split_at(inner);
-            // SAFETY: each row belongs to one task.
-            rows::gate(isa, args.activation, gate, up, unsafe { h.part(row * inner..(row + 1) * inner) });
-        });
+        let (isa, inner) = (self.isa, h.width());
+        if inner.is_multiple_of(PANEL) && args.bias.is_none() {
+            let sink = Sink::Gate(args.activation);
+            multiply(isa, &mut self.threads, args.weight, &self.input, sink, h);
+        } else {
+            // A gate and its partner stand in different lanes, or have a bias: the whole product first.
+            self.output.reshape(step.rows(), args.weight.outputs)?;
+            let sink = Sink::Store(args.bias.map(Vec::as_slice));
+            multiply(isa, &mut self.threads, args.weight, &self.input, sink, &mut self.output);
+            let (out, h) = (&self.output, Parts::new(h.values_mut()));
+            each_row(&mut self.threads, step.rows(), &|row| {
+                let (gate, up) = out.row(row).split_at(inner);
+                // SAFETY: each row belongs to one task.
+                rows::gate(isa, args.activation, gate, up, unsafe { h.part(row * inner..(row + 1) * inner) });
+            });
+        }
+        if args.row_gate.is_some() {
+            let (gates, h) = (&self.gates, Parts::new(h.values_mut()));
+            each_row(&mut self.threads, step.rows(), &|row| {
+                // SAFETY: each row belongs to one task.
+                rows::scale(isa, unsafe { h.part(row * inner..(row + 1) * inner) }, gates[row]);
+            });
+        }
         Ok(())
     }
 
@@ -203,6 +238,14 @@ impl<I: Isa> Cpu<I> {
 
 fn assert_bias(bias: Option<&Vec<f32>>, weight: &Weight) {
     assert!(bias.is_none_or(|bias| bias.len() == weight.outputs), "length of the bias");
+}
+
+/// The row as it is where there is no norm.
+fn normalize_row<I: Isa>(isa: I, norm: Option<rows::Norm<'_>>, x: &[f32], out: &mut [f32]) {
+    match norm {
+        Some(norm) => rows::norm(isa, x, norm, out),
+        None => out.copy_from_slice(x),
+    }
 }
 
 fn of_rows<'a, I: Isa>(norm: &Norm<'a, Cpu<I>>) -> rows::Norm<'a> {
@@ -283,6 +326,14 @@ impl<I: Isa> Backend for Cpu<I> {
         state.shrink(blocks);
     }
 
+    fn grow_states(&mut self, state: &mut State, states: usize) -> Result<()> {
+        state.states.grow(states)
+    }
+
+    fn shrink_states(&mut self, state: &mut State, states: usize) {
+        state.states.shrink(states);
+    }
+
     fn fill(&mut self, rows: &mut Rows, values: &[f32]) -> Result<()> {
         rows.values_mut()[..values.len()].copy_from_slice(values);
         Ok(())
@@ -312,8 +363,30 @@ impl<I: Isa> Backend for Cpu<I> {
         attention::attend(self.isa, &mut self.threads, args, step, q, state, y);
     }
 
+    fn short_conv(
+        &mut self,
+        args: &ShortConv<'_, Self>,
+        step: &Step,
+        x: &Rows,
+        state: &mut State,
+        y: &mut Rows,
+    ) {
+        let result = self.try_short_conv(args, step, x, state, y);
+        self.keep(result);
+    }
+
+    fn delta(&mut self, args: &Delta<'_, Self>, step: &Step, x: &Rows, state: &mut State, y: &mut Rows) {
+        let result = self.try_delta(args, step, x, state, y);
+        self.keep(result);
+    }
+
     fn gated(&mut self, args: &Gated<'_, Self>, step: &Step, x: &Rows, h: &mut Rows) {
         let result = self.try_gated(args, step, x, h);
+        self.keep(result);
+    }
+
+    fn experts_add(&mut self, args: &Experts<'_, Self>, step: &Step, x: &mut Rows) {
+        let result = self.try_experts_add(args, step, x);
         self.keep(result);
     }
 

@@ -3,7 +3,7 @@
 use super::buffer::Buffer;
 use super::isa::Isa;
 use crate::int8::{ACTIVATION_MAX, SMALLEST, WEIGHT_MAX, largest};
-use crate::{Activation, Best, Result, Rotation, reference};
+use crate::{Activation, Best, Gating, Result, Rotation, reference};
 
 /// Activations in f32: (rows, width).
 #[derive(Debug)]
@@ -125,6 +125,25 @@ pub fn add_scaled<I: Isa>(isa: I, out: &[f32], scale: f32, x: &mut [f32]) {
     });
 }
 
+/// `x ·= scale`
+pub fn scale<I: Isa>(isa: I, x: &mut [f32], scale: f32) {
+    isa.run(|| x.iter_mut().for_each(|x| *x *= scale));
+}
+
+/// `1 / (1 + e^-(x · w))`
+pub fn sigmoid_of_product<I: Isa>(isa: I, x: &[f32], w: &[f32]) -> f32 {
+    assert_eq!(x.len(), w.len(), "width of the gate");
+    isa.run(|| {
+        let mut lanes = [0.0; 16];
+        for (x, w) in x.chunks(16).zip(w.chunks(16)) {
+            for ((sum, x), w) in lanes.iter_mut().zip(x).zip(w) {
+                *sum = fused::<I>(*x, *w, *sum);
+            }
+        }
+        1.0 / (1.0 + exp::<I>(-halved(lanes, |a, b| a + b)))
+    })
+}
+
 /// `x = softcap(x · scale)`
 pub fn scale_and_cap<I: Isa>(isa: I, x: &mut [f32], scale: f32, softcap: Option<f32>) {
     isa.run(|| {
@@ -203,6 +222,40 @@ pub fn rotate<I: Isa>(isa: I, head: &mut [f32], rotation: &Rotation, row: usize)
     });
 }
 
+/// `x = activation(x)`
+pub fn activate<I: Isa>(isa: I, activation: Activation, x: &mut [f32]) {
+    if activation == Activation::Silu {
+        isa.run(|| x.iter_mut().for_each(|x| *x = silu::<I>(*x)));
+    } else {
+        x.iter_mut().for_each(|x| *x = activation.apply(*x));
+    }
+}
+
+/// `out ·= silu(gate)`
+pub fn gate_by_silu<I: Isa>(isa: I, gate: &[f32], out: &mut [f32]) {
+    isa.run(|| {
+        for (out, gate) in out.iter_mut().zip(gate) {
+            *out *= silu::<I>(*gate);
+        }
+    });
+}
+
+/// `x / √(Σ x² + eps) · scale`
+pub fn unit<I: Isa>(isa: I, x: &mut [f32], eps: f32, scale: f32) {
+    isa.run(|| {
+        let square = sum(x, |sum, x| fused::<I>(x, x, sum));
+        let length = if square.is_finite() { (square + eps).sqrt() } else { large_length(x) };
+        let factor = 1.0 / length * scale;
+        x.iter_mut().for_each(|x| *x *= factor);
+    });
+}
+
+/// The length of a row whose squares leave the range of f32.
+#[cold]
+fn large_length(x: &[f32]) -> f32 {
+    x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt() as f32
+}
+
 /// `out = activation(gate) · up`
 pub fn gate<I: Isa>(isa: I, activation: Activation, gate: &[f32], up: &[f32], out: &mut [f32]) {
     let terms = out.iter_mut().zip(gate).zip(up);
@@ -210,6 +263,21 @@ pub fn gate<I: Isa>(isa: I, activation: Activation, gate: &[f32], up: &[f32], ou
         isa.run(|| terms.for_each(|((out, gate), up)| *out = silu::<I>(*gate) * up));
     } else {
         terms.for_each(|((out, gate), up)| *out = activation.apply(*gate) * up);
+    }
+}
+
+/// `out = gating(gate, up)`
+pub fn gate_as<I: Isa>(isa: I, gating: Gating, (gate, up): (&[f32], &[f32]), out: &mut [f32]) {
+    match gating {
+        Gating::Plain(activation) => self::gate(isa, activation, gate, up, out),
+        Gating::Clamped { limit } => isa.run(|| {
+            // Comparisons keep NaN.
+            let cap = |x: f32| if x > limit { limit } else { x };
+            for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
+                let (gate, up) = (cap(*gate), -cap(-cap(*up)));
+                *out = (up + 1.0) * (gate / (1.0 + exp::<I>(-1.702 * gate)));
+            }
+        }),
     }
 }
 

@@ -22,7 +22,7 @@ use crate::cases::Matrix;
 /// Half the distance from 1 to the next f32.
 pub const U: f64 = 1.0 / (1 << 24) as f64;
 /// What the loss of bits near the smallest f32 can cost one operation.
-const TINY: f64 = 1e-44;
+pub const TINY: f64 = 1e-44;
 
 /// What a bf16 and another for what it lacks may miss of a number: half a step of the second, 2⁻¹⁸, and as much again for
 /// numbers that are cut off rather than rounded.
@@ -65,12 +65,12 @@ impl Bounded {
         self.errors.extend(&other.errors);
     }
 
-    fn collect(pairs: impl Iterator<Item = (f64, f64)>) -> Self {
+    pub fn collect(pairs: impl Iterator<Item = (f64, f64)>) -> Self {
         let (values, errors) = pairs.unzip();
         Self { values, errors }
     }
 
-    fn pairs(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
+    pub fn pairs(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
         self.values.iter().copied().zip(self.errors.iter().copied())
     }
 

@@ -1,8 +1,8 @@
 //! What is computed: a stage with a shape, options and numbers, for any backend.
 
 use whin_kernels::{
-    Attend, BLOCK, Backend, CacheShape, Dtype, HeadNorm, KvKind, Norm, Qkv, Rotation, Span, Step, Tensor,
-    WeightKind,
+    Attend, BLOCK, Backend, CacheShape, Dtype, HeadNorm, KvKind, LayerCache, Norm, Qkv, Rotation, Span, Step,
+    Tensor, WeightKind,
 };
 
 use crate::bounds::{self, Bounded};
@@ -123,6 +123,29 @@ pub enum Cut {
     Decode(usize),
 }
 
+impl Cut {
+    /// The rows of each step, (slot, position), for sequences of these lengths.
+    pub fn steps(self, lengths: &[usize]) -> Vec<Vec<(usize, usize)>> {
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let rows = |range: std::ops::Range<usize>| {
+            let of_slot = |(slot, length): (usize, &usize)| {
+                (range.start..range.end.min(*length)).map(move |position| (slot, position))
+            };
+            lengths.iter().enumerate().flat_map(of_slot).collect::<Vec<_>>()
+        };
+        match self {
+            Self::Whole => vec![rows(0..longest)],
+            Self::Chunks(size) => (0..longest).step_by(size).map(|at| rows(at..at + size)).collect(),
+            Self::Mixed => vec![(0..longest).flat_map(|p| rows(p..p + 1)).collect()],
+            Self::Decode(last) => {
+                let first = longest.saturating_sub(last);
+                let decode = (first..longest).map(|p| rows(p..p + 1));
+                std::iter::once(rows(0..first)).chain(decode).filter(|rows| !rows.is_empty()).collect()
+            }
+        }
+    }
+}
+
 /// The options of [`Attention::new`].
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
@@ -222,22 +245,8 @@ impl Attention {
 
     /// The rows of each step: (slot, position).
     fn steps(&self) -> Vec<Vec<(usize, usize)>> {
-        let slots = 0..self.sequences.len();
-        let longest = slots.clone().map(|slot| self.length(slot)).max().unwrap_or(0);
-        let rows = |range: std::ops::Range<usize>| {
-            let of_slot = |slot| (range.start..range.end.min(self.length(slot))).map(move |p| (slot, p));
-            slots.clone().flat_map(of_slot).collect::<Vec<_>>()
-        };
-        match self.cut {
-            Cut::Whole => vec![rows(0..longest)],
-            Cut::Chunks(size) => (0..longest).step_by(size).map(|at| rows(at..at + size)).collect(),
-            Cut::Mixed => vec![(0..longest).flat_map(|p| rows(p..p + 1)).collect()],
-            Cut::Decode(last) => {
-                let first = longest.saturating_sub(last);
-                let decode = (first..longest).map(|p| rows(p..p + 1));
-                std::iter::once(rows(0..first)).chain(decode).filter(|rows| !rows.is_empty()).collect()
-            }
-        }
+        let lengths: Vec<usize> = (0..self.sequences.len()).map(|slot| self.length(slot)).collect();
+        self.cut.steps(&lengths)
     }
 
     /// Block tables that jump about the cache, and the number of blocks.
@@ -269,6 +278,7 @@ impl Attention {
             positions: rows.iter().map(|r| r.1 as u32).collect(),
             slots: rows.iter().map(|r| r.0 as u32).collect(),
             tables: tables.to_vec(),
+            states: vec![],
             rotations: vec![Rotation::default(), self.rotation(rows)],
             wanted: vec![],
         }
@@ -323,7 +333,8 @@ impl Case for Attention {
             rotation: (!unrotated).then_some(1),
             gated,
         };
-        let layers = vec![(self.kv_heads + 1, 6), (self.kv_heads, self.head_dim), (1, 20)];
+        let layer = |(kv_heads, head_dim)| LayerCache::Positions { kv_heads, head_dim };
+        let layers = [(self.kv_heads + 1, 6), (self.kv_heads, self.head_dim), (1, 20)].map(layer).to_vec();
         let mut state = backend.state(&CacheShape { kind: self.kv, layers }).expect("memory");
         let (tables, blocks) = self.tables();
         backend.grow(&mut state, blocks).expect("memory");

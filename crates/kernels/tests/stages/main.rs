@@ -13,6 +13,8 @@ mod extremes;
 mod options;
 mod packed;
 mod products;
+mod recurrent;
+mod recurrent_bounds;
 mod refusals;
 
 use backends::Cpus;

@@ -118,7 +118,7 @@ impl Case for Product {
                 }
                 Stage::Gated(activation) => {
                     let norm = self.options.norm(&norm, EPS);
-                    backend.gated(&Gated { norm, weight, bias, activation }, &step, x, out);
+                    backend.gated(&Gated { norm, weight, bias, activation, row_gate: None }, &step, x, out);
                 }
                 Stage::Logits => {
                     let norm = Norm { weight: &norm, eps: EPS, centred };

@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use whin_kernels::cpu::Cpu;
 use whin_kernels::cpu::isa::scalar::Scalar;
 use whin_kernels::{
-    Activation, Attend, Backend, CacheShape, Gated, HeadNorm, KvKind, Norm, Project, Qkv, Rotation, Span,
-    Step, WeightKind,
+    Activation, Attend, Backend, CacheShape, Gated, HeadNorm, KvKind, LayerCache, Norm, Project, Qkv,
+    Rotation, Span, Step, WeightKind,
 };
 
 use crate::cases::EPS;
@@ -25,6 +25,7 @@ fn step() -> Step {
         positions: vec![0, 1],
         slots: vec![0; 2],
         tables: vec![vec![0]],
+        states: vec![],
         rotations: vec![Rotation::default()],
         wanted: vec![0],
     }
@@ -32,7 +33,12 @@ fn step() -> Step {
 
 /// A cache of one layer with two heads of eight numbers.
 fn state(cpu: &mut Cpu<Scalar>) -> <Cpu<Scalar> as Backend>::State {
-    let mut state = cpu.state(&CacheShape { kind: KvKind::Bf16, layers: vec![(2, 8)] }).unwrap();
+    let mut state = cpu
+        .state(&CacheShape {
+            kind: KvKind::Bf16,
+            layers: vec![LayerCache::Positions { kv_heads: 2, head_dim: 8 }],
+        })
+        .unwrap();
     cpu.grow(&mut state, 1).unwrap();
     state
 }
@@ -147,7 +153,12 @@ fn products() {
         let (x, mut h) = (cpu.rows(2, 16).unwrap(), cpu.rows(2, 12).unwrap());
         let weight = &cpu.weight(WeightKind::Bf16, 32, 16).unwrap();
         let norm = Some(Norm { weight: &vec![1.0; 16], eps: EPS, centred: false });
-        cpu.gated(&Gated { norm, weight, bias: None, activation: Activation::Silu }, &step(), &x, &mut h);
+        cpu.gated(
+            &Gated { norm, weight, bias: None, activation: Activation::Silu, row_gate: None },
+            &step(),
+            &x,
+            &mut h,
+        );
     });
     refused("a sum of another width", |cpu| {
         let (h, mut x) = (cpu.rows(2, 16).unwrap(), cpu.rows(2, 12).unwrap());

@@ -18,6 +18,8 @@ pub enum Storage {
     Unsaid,
     /// As 8-bit floating-point numbers.
     Fp8(Fp8),
+    /// Those of experts as 4-bit floating-point numbers with powers of two.
+    Mxfp4,
 }
 
 /// Of 8-bit floating-point numbers, with one scale each for a block, a row or a matrix.
@@ -35,7 +37,7 @@ impl Storage {
     /// (rows, cols) of a block, neither zero; none where blocks are not spoken of.
     pub fn block(&self) -> Option<(usize, usize)> {
         match self {
-            Self::Unsaid => None,
+            Self::Unsaid | Self::Mxfp4 => None,
             Self::Fp8(fp8) => fp8.block,
         }
     }
@@ -49,6 +51,7 @@ impl Storage {
     pub(super) fn contradiction(&self, dtype: Dtype) -> Option<&'static str> {
         match self {
             Self::Unsaid => None,
+            Self::Mxfp4 => Some("quant_method mxfp4"),
             Self::Fp8(_) if dtype == Dtype::I8 => Some("quant_method fp8"),
             Self::Fp8(fp8) if fp8.dtype.is_some_and(|said| said != dtype) => Some("the fmt"),
             Self::Fp8(_) => None,

@@ -1,6 +1,7 @@
 //! The tensors of a checkpoint, whatever files they are in. Gives each to whoever claims it, once. Knows no model.
 
 mod scales;
+mod stacked;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -147,6 +148,14 @@ impl Tensors {
     /// for [`Self::finish`], where it is missing, has been claimed before, or has another shape or a type that cannot be
     /// read, or where its scales are missing or wrong.
     pub fn claim(&mut self, name: &str, shape: &[usize]) -> Option<TensorRef> {
+        let (place, scales) = self.claim_place(name, shape)?;
+        let found = self.with_scales(&place, &scales);
+        self.unless_faulty(found)
+    }
+
+    /// Where the tensor `name` is, and what might be its scales. None, with a problem noted, where it is missing, has
+    /// been claimed before, or has another shape.
+    fn claim_place(&mut self, name: &str, shape: &[usize]) -> Option<(Place, Vec<Place>)> {
         let Some(place) = self.tensors.get(name) else {
             self.problems.push(format!("tensor {name:?} is missing from {}", self.files_shown()));
             return None;
@@ -164,17 +173,17 @@ impl Tensors {
             self.problems.push(format!("tensor {name:?} in {file}: expected {shape:?}, found {found:?}"));
             return None;
         }
-        match self.with_scales(&place, &scales) {
-            Ok(tensor) => Some(tensor),
-            Err(Fault::Unsupported(problem)) => {
-                self.unsupported.push(problem);
-                None
-            }
-            Err(Fault::Invalid(problem)) => {
-                self.problems.push(problem);
-                None
-            }
+        Some((place, scales))
+    }
+
+    /// What was found, or none with its fault noted.
+    fn unless_faulty<T>(&mut self, found: Result<T, Fault>) -> Option<T> {
+        match found {
+            Ok(found) => return Some(found),
+            Err(Fault::Unsupported(problem)) => self.unsupported.push(problem),
+            Err(Fault::Invalid(problem)) => self.problems.push(problem),
         }
+        None
     }
 
     /// Takes the tensor `name` whatever its shape, as one that may be there but is not needed. None where it is not
@@ -290,6 +299,10 @@ pub struct TensorRef {
     rows: usize,
     cols: usize,
     scales: Option<Scales>,
+    /// Where the powers of two of MXFP4 are.
+    exponents: Option<Place>,
+    /// Whether the file holds its columns as rows.
+    turned: bool,
     /// The rows of the file, or the numbers of a vector, in the order in which they are wanted.
     order: Option<Arc<[u32]>>,
 }
@@ -305,10 +318,12 @@ impl TensorRef {
             [count, rows, cols] => (count.checked_mul(rows)?, cols),
             _ => return None,
         };
-        Some(Self { place: place.clone(), dtype, rows, cols, scales: None, order: None })
+        let (scales, exponents, turned, order) = Default::default();
+        Some(Self { place: place.clone(), dtype, rows, cols, scales, exponents, turned, order })
     }
 
-    /// The same with its rows, or the numbers of a vector, in another order: `order[i]` becomes number `i`.
+    /// The same with its rows, or the numbers of a vector, or some of them, in another order: `order[i]` becomes number
+    /// `i`.
     pub(crate) fn in_order(self, order: Arc<[u32]>) -> Self {
         Self { order: Some(order), ..self }
     }
@@ -325,7 +340,11 @@ impl TensorRef {
 
     /// (rows, cols); a vector has one row, and several matrices stand one below the other.
     pub fn shape(&self) -> (usize, usize) {
-        (self.rows, self.cols)
+        match &self.order {
+            Some(order) if self.place.entry.shape.len() == 1 => (1, order.len()),
+            Some(order) => (order.len(), self.cols),
+            None => (self.rows, self.cols),
+        }
     }
 
     /// Bytes in the file, without those of scales beside it.
@@ -335,6 +354,9 @@ impl TensorRef {
 
     /// How the file stores the numbers, for people: `BF16`, or `F8_E4M3 with one scale for 128x128`.
     pub fn storage(&self) -> String {
+        if self.exponents.is_some() {
+            return "MXFP4 with one scale for 32".to_owned();
+        }
         let dtype = self.place.entry.dtype;
         let with = |scales: &Scales| format!("{dtype} with {}", scales.describe());
         self.scales.as_ref().map_or_else(|| dtype.to_owned(), with)
@@ -346,7 +368,12 @@ impl TensorRef {
             Some(_) if self.place.entry.shape.len() == 1 => (self.cols, 1),
             _ => (self.rows, self.cols),
         };
-        let tensor = Tensor::new(self.dtype, rows, cols, self.place.bytes());
+        let bytes = self.place.bytes();
+        let tensor = match &self.exponents {
+            Some(exponents) => Tensor::mxfp4(rows, cols, bytes, exponents.bytes()),
+            None if self.turned => Tensor::new(self.dtype, cols, rows, bytes).and_then(Tensor::transposed),
+            None => Tensor::new(self.dtype, rows, cols, bytes),
+        };
         let tensor = tensor.expect("the header was checked: the bytes are those of the shape");
         let tensor = match &self.scales {
             Some(scales) => {
@@ -367,6 +394,9 @@ impl TensorRef {
         if let Some(scales) = &self.scales {
             scales.release();
         }
+        if let Some(exponents) = &self.exponents {
+            exponents.release();
+        }
     }
 
     /// Whether `other` has the same type, shape, bytes and scales. Leaves neither in memory.
@@ -375,7 +405,8 @@ impl TensorRef {
             (Some(scales), Some(others)) => scales.same(others),
             (scales, others) => scales.is_none() && others.is_none(),
         };
-        let same = scales && self.place.same(&other.place);
+        let is_plain = |tensor: &Self| tensor.exponents.is_none() && !tensor.turned;
+        let same = scales && is_plain(self) && is_plain(other) && self.place.same(&other.place);
         self.release();
         other.release();
         same

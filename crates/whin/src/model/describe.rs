@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use serde_json::{Value, json};
-use whin_kernels::Span;
+use whin_kernels::{Gating, Span};
 
 use super::rope::{Rope, Scaling};
-use super::spec::{Attention, FeedForward, Gated, Layer, Mixer, Spec};
+use super::spec::{Attention, Delta, Experts, FeedForward, Gated, Layer, Mixer, ShortConv, Spec};
 
 /// Layers that are the same, and what they are.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,9 +42,12 @@ impl Spec {
     fn layers(&self, layer: &Layer, numbers: Vec<Range<usize>>) -> Layers {
         let (mixer, mixer_json) = match &layer.mixer {
             Mixer::Attention(attention) => self.attention(attention),
+            Mixer::Delta(delta) => self::delta(delta),
+            Mixer::ShortConv(conv) => short_conv(conv),
         };
         let (feed_forward, feed_forward_json) = match &layer.feed_forward {
             FeedForward::Gated(gated) => self::gated(gated),
+            FeedForward::Experts(experts) => self::experts(experts),
         };
         let arrangement = arrangement(layer);
         let runs: Vec<[usize; 2]> = numbers.iter().map(|run| [run.start, run.end - 1]).collect();
@@ -98,6 +101,60 @@ impl Spec {
         });
         (parts.join(", "), json)
     }
+}
+
+fn delta(delta: &Delta) -> (String, Value) {
+    let Delta { key_heads, value_heads, key_dim, value_dim, taps, activation } = *delta;
+    let text = format!(
+        "gated delta rule, {value_heads} heads of {key_dim} by {value_dim}, {key_heads} of queries and keys, convolution of \
+         {taps}"
+    );
+    let json = json!({
+        "kind": "delta",
+        "key_heads": key_heads,
+        "value_heads": value_heads,
+        "key_dim": key_dim,
+        "value_dim": value_dim,
+        "taps": taps,
+        "activation": format!("{activation:?}").to_lowercase(),
+    });
+    (text, json)
+}
+
+fn short_conv(conv: &ShortConv) -> (String, Value) {
+    let bias = if conv.bias { ", bias" } else { "" };
+    let json = json!({ "kind": "short_conv", "taps": conv.taps, "bias": conv.bias });
+    (format!("gated convolution of {}{bias}", conv.taps), json)
+}
+
+fn experts(experts: &Experts) -> (String, Value) {
+    let Experts { count, top_k, inner, gating, shares, bias, router_bias, .. } = *experts;
+    let gating = match gating {
+        Gating::Plain(activation) => format!("{activation:?}").to_lowercase(),
+        Gating::Clamped { limit, .. } => format!("clamped swish at {limit}"),
+    };
+    let mut text = format!("{top_k} of {count} experts, {gating}, {inner}");
+    if bias {
+        text.push_str(", bias");
+    }
+    let shared = experts.shared.as_ref().map(|shared| {
+        let (one, json) = gated(&shared.gated);
+        let weighed = if shared.row_gate { "weighed " } else { "" };
+        text.push_str(&format!(", and one {weighed}for all ({one})"));
+        json!({ "gated": json, "row_gate": shared.row_gate })
+    });
+    let json = json!({
+        "kind": "experts",
+        "count": count,
+        "top_k": top_k,
+        "inner": inner,
+        "gating": gating,
+        "shares": format!("{shares:?}").to_lowercase(),
+        "bias": bias,
+        "router_bias": router_bias,
+        "shared": shared,
+    });
+    (text, json)
 }
 
 fn gated(gated: &Gated) -> (String, Value) {

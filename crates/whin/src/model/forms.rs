@@ -61,6 +61,8 @@ impl Weights {
     /// The form of one matrix of `spec`.
     pub fn of(self, spec: &Spec, matrix: Destination) -> WeightKind {
         match self {
+            // An error of a score can change which experts work on a row.
+            _ if matches!(matrix, Destination::Router(_)) => WeightKind::F32,
             Self::Auto => spec.native.get(&matrix).copied().unwrap_or(WeightKind::Int8),
             Self::F32 => WeightKind::F32,
             Self::Bf16 => WeightKind::Bf16,

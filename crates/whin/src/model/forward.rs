@@ -3,26 +3,30 @@
 use std::sync::Arc;
 
 use whin_kernels::{
-    Attend, Backend, CacheShape, Embed, Gated, Head, HeadNorm, Norm, Project, Qkv, Result, Step,
+    Attend, Backend, CacheShape, Convolution, Delta, Embed, Experts, Gated, Head, HeadNorm, Norm, Project,
+    Qkv, Result, ShortConv, Step,
 };
 
-use super::spec::{Attention, FeedForward, Mixer, Spec};
-use super::weights::{AttentionWeights, GatedWeights, LayerWeights, Model};
+use super::spec::{self, Attention, FeedForward, Mixer, Spec};
+use super::weights::{
+    AttentionWeights, ConvolutionWeights, DeltaWeights, ExpertsWeights, FeedForwardWeights, GatedWeights,
+    LayerWeights, MixerWeights, Model, SharedWeights, ShortConvWeights,
+};
 
-/// The rows and the key-value cache that a step works on.
+/// The rows and the cache that a step works on.
 pub struct Run<B: Backend> {
     x: B::Rows, // (rows, width)
     q: B::Rows, // (rows, heads · head_dim), or twice that
-    y: B::Rows, // (rows, heads · head_dim)
+    y: B::Rows, // (rows, numbers that a mixer finds)
     h: B::Rows, // (rows, inner)
     /// (wanted, vocab)
     pub logits: B::Rows,
-    /// Keys and values of all sequences.
+    /// Keys, values and states of all sequences.
     pub state: B::State,
 }
 
 impl<B: Backend> Run<B> {
-    /// Room for steps of up to `rows` rows that want up to `wanted` rows of logits, and a cache without blocks.
+    /// Room for steps of up to `rows` rows that want up to `wanted` rows of logits, and a cache without blocks and states.
     ///
     /// # Errors
     /// When the device has no memory for it.
@@ -48,29 +52,29 @@ impl<B: Backend> Run<B> {
 pub fn forward<B: Backend>(backend: &mut B, spec: &Spec, model: &Model<B>, step: &Step, run: &mut Run<B>) {
     backend.embed(&Embed { table: &model.embedding, scale: spec.embedding_scale }, step, &mut run.x);
     for (index, (layer, weights)) in spec.layers.iter().zip(&model.layers).enumerate() {
-        let Mixer::Attention(mixer) = &layer.mixer;
-        attention(backend, spec, index, (mixer, weights), step, run);
-        let AttentionWeights { out, out_bias, .. } = &weights.attention;
+        let (out, out_bias) = mix(backend, spec, index, (&layer.mixer, weights), step, run);
         let out = project(spec, (out, out_bias), &weights.mixer_post_norm);
         // Parts that stand side by side read the same rows: nothing is added before both have.
         if !layer.parallel {
             backend.project_add(&out, step, &run.y, &mut run.x);
         }
-        let FeedForward::Gated(gated) = &layer.feed_forward;
-        let GatedWeights { gate_up, gate_up_bias, down, down_bias } = &weights.gated;
         let before = if layer.parallel { &weights.mixer_norm } else { &weights.feed_forward_norm };
-        let args = Gated {
-            norm: norm(spec, before),
-            weight: gate_up.as_ref(),
-            bias: gate_up_bias.as_ref(),
-            activation: gated.activation,
-        };
-        backend.gated(&args, step, &run.x, &mut run.h);
+        let own = gated(spec, &layer.feed_forward, (before, &weights.feed_forward));
+        if let Some((args, _)) = &own {
+            backend.gated(args, step, &run.x, &mut run.h);
+        }
+        if let (FeedForward::Experts(experts), FeedForwardWeights::Experts(weights)) =
+            (&layer.feed_forward, &weights.feed_forward)
+        {
+            backend.experts_add(&self::experts(spec, (experts, weights), before), step, &mut run.x);
+        }
         if layer.parallel {
             backend.project_add(&out, step, &run.y, &mut run.x);
         }
-        let down = project(spec, (down, down_bias), &weights.feed_forward_post_norm);
-        backend.project_add(&down, step, &run.h, &mut run.x);
+        if let Some((_, GatedWeights { down, down_bias, .. })) = own {
+            let down = project(spec, (down, down_bias), &weights.feed_forward_post_norm);
+            backend.project_add(&down, step, &run.h, &mut run.x);
+        }
     }
     if !step.wanted.is_empty() {
         let norm = Norm { weight: &model.norm, eps: spec.norm_eps, centred: spec.norm_centred };
@@ -84,6 +88,53 @@ fn norm<'a, B: Backend>(spec: &Spec, weight: &'a Option<B::Vector>) -> Option<No
     weight.as_ref().map(|weight| Norm { weight, eps: spec.norm_eps, centred: spec.norm_centred })
 }
 
+/// What a feed-forward part does with every row, up to the way back: that of the layer, or of its shared expert.
+fn gated<'a, B: Backend>(
+    spec: &Spec,
+    layer: &FeedForward,
+    (before, weights): (&'a Option<B::Vector>, &'a FeedForwardWeights<B>),
+) -> Option<(Gated<'a, B>, &'a GatedWeights<B>)> {
+    let (weights, row_gate) = match weights {
+        FeedForwardWeights::Gated(weights) => (weights, None),
+        FeedForwardWeights::Experts(weights) => {
+            let SharedWeights { gated, row_gate } = weights.shared.as_ref()?;
+            (gated, row_gate.as_ref())
+        }
+    };
+    let args = Gated {
+        norm: norm(spec, before),
+        weight: weights.gate_up.as_ref(),
+        bias: weights.gate_up_bias.as_ref(),
+        activation: layer.gated()?.activation,
+        row_gate,
+    };
+    Some((args, weights))
+}
+
+/// What the chosen experts do.
+fn experts<'a, B: Backend>(
+    spec: &Spec,
+    (experts, weights): (&spec::Experts, &'a ExpertsWeights<B>),
+    before: &'a Option<B::Vector>,
+) -> Experts<'a, B> {
+    let &spec::Experts { count, top_k, shares, gating, .. } = experts;
+    let ExpertsWeights { router, router_bias, gate_up, gate_up_bias, down, down_bias, .. } = weights;
+    Experts {
+        norm: norm(spec, before),
+        router,
+        router_bias: router_bias.as_ref(),
+        experts: count,
+        top_k,
+        shares,
+        gate_up,
+        gate_up_bias: gate_up_bias.as_ref(),
+        gating,
+        down,
+        down_bias: down_bias.as_ref(),
+        scale: spec.residual_scale,
+    }
+}
+
 /// The way back to the width of the model, behind which `post_norm` may stand.
 fn project<'a, B: Backend>(
     spec: &Spec,
@@ -93,24 +144,53 @@ fn project<'a, B: Backend>(
     Project { weight, bias: bias.as_ref(), norm: norm(spec, post_norm), scale: spec.residual_scale }
 }
 
-/// What attention finds for each row, in `run.y`.
+/// The projection of what a mixer finds, and its bias.
+type Out<'a, B> = (&'a Arc<<B as Backend>::Weight>, &'a Option<<B as Backend>::Vector>);
+
+/// What the mixer finds for each row, in `run.y`. Returns what projects it.
+fn mix<'a, B: Backend>(
+    backend: &mut B,
+    spec: &Spec,
+    index: usize,
+    (mixer, layer): (&Mixer, &'a LayerWeights<B>),
+    step: &Step,
+    run: &mut Run<B>,
+) -> Out<'a, B> {
+    let norm = norm(spec, &layer.mixer_norm);
+    match (mixer, &layer.mixer) {
+        (Mixer::Attention(mixer), MixerWeights::Attention(weights)) => {
+            attention(backend, spec, (index, norm), (mixer, weights), step, run);
+            (&weights.out, &weights.out_bias)
+        }
+        (Mixer::Delta(mixer), MixerWeights::Delta(weights)) => {
+            delta(backend, spec, (index, norm), (mixer, weights), step, run);
+            (&weights.out, &None)
+        }
+        (Mixer::ShortConv(mixer), MixerWeights::ShortConv(weights)) => {
+            short_conv(backend, (index, norm), (mixer, weights), step, run);
+            (&weights.out, &weights.out_bias)
+        }
+        _ => unreachable!("weights are assembled as the spec says"),
+    }
+}
+
 fn attention<B: Backend>(
     backend: &mut B,
     spec: &Spec,
-    layer: usize,
-    (mixer, weights): (&Attention, &LayerWeights<B>),
+    (layer, before): (usize, Option<Norm<'_, B>>),
+    (mixer, weights): (&Attention, &AttentionWeights<B>),
     step: &Step,
     run: &mut Run<B>,
 ) {
     let &Attention { heads, kv_heads, head_dim, window, scale, softcap, gated, qk_norm, .. } = mixer;
-    let AttentionWeights { qkv, qkv_bias, q_norm, k_norm, sinks, .. } = &weights.attention;
+    let AttentionWeights { qkv, qkv_bias, q_norm, k_norm, sinks, .. } = weights;
     let head_norm = |weight| Some(HeadNorm { norm: norm(spec, weight)?, span: qk_norm? });
     let args = Qkv {
         layer,
         heads,
         kv_heads,
         head_dim,
-        norm: norm(spec, &weights.mixer_norm),
+        norm: before,
         weight: qkv.as_ref(),
         bias: qkv_bias.as_ref(),
         q_norm: head_norm(q_norm),
@@ -122,4 +202,51 @@ fn attention<B: Backend>(
     let sinks = sinks.as_ref();
     let attend = Attend { layer, heads, kv_heads, head_dim, scale, window, softcap, sinks, gated };
     backend.attend(&attend, step, &run.q, &run.state, &mut run.y);
+}
+
+fn convolution<B: Backend>(count: usize, weights: &ConvolutionWeights<B>) -> Convolution<'_, B> {
+    Convolution { count, taps: &weights.taps, bias: weights.bias.as_ref() }
+}
+
+fn delta<B: Backend>(
+    backend: &mut B,
+    spec: &Spec,
+    (layer, norm): (usize, Option<Norm<'_, B>>),
+    (mixer, weights): (&spec::Delta, &DeltaWeights<B>),
+    step: &Step,
+    run: &mut Run<B>,
+) {
+    let &spec::Delta { key_heads, value_heads, key_dim, value_dim, taps, activation } = mixer;
+    let args = Delta {
+        layer,
+        key_heads,
+        value_heads,
+        key_dim,
+        value_dim,
+        norm,
+        weight: weights.inputs.as_ref(),
+        convolution: convolution(taps, &weights.convolution),
+        activation,
+        rates: &weights.rates,
+        time_bias: &weights.time_bias,
+        out_norm: Norm { weight: &weights.norm, eps: spec.norm_eps, centred: false },
+    };
+    backend.delta(&args, step, &run.x, &mut run.state, &mut run.y);
+}
+
+fn short_conv<B: Backend>(
+    backend: &mut B,
+    (layer, norm): (usize, Option<Norm<'_, B>>),
+    (mixer, weights): (&spec::ShortConv, &ShortConvWeights<B>),
+    step: &Step,
+    run: &mut Run<B>,
+) {
+    let args = ShortConv {
+        layer,
+        norm,
+        weight: weights.inputs.as_ref(),
+        bias: weights.inputs_bias.as_ref(),
+        convolution: convolution(mixer.taps, &weights.convolution),
+    };
+    backend.short_conv(&args, step, &run.x, &mut run.state, &mut run.y);
 }

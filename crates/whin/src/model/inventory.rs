@@ -4,7 +4,7 @@ use std::fmt;
 
 use whin_kernels::Span;
 
-use super::spec::{Attention, FeedForward, Gated, Mixer, Spec};
+use super::spec::{Attention, Delta, Experts, FeedForward, Gated, Mixer, ShortConv, Spec};
 
 /// A weight of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,7 +23,22 @@ pub enum Destination {
     KNorm(usize),
     /// (heads,)
     Sinks(usize),
-    /// (width, heads · head_dim)
+    /// What a recurrent mixer projects: queries, keys, values, gates, `b` and `a` of the delta rule, or the gates before
+    /// and behind a convolution and its inputs. (outputs, width)
+    Inputs(usize),
+    /// (outputs of the projection,)
+    InputsBias(usize),
+    /// Of a convolution, the oldest position first. (taps, channels)
+    Taps(usize),
+    /// Of a convolution. (channels,)
+    TapsBias(usize),
+    /// How fast the matrices of the delta rule fade. (value_heads,)
+    Rates(usize),
+    /// Added to `a` of the delta rule. (value_heads,)
+    TimeBias(usize),
+    /// The norm of what the delta rule finds. (value_dim,)
+    DeltaNorm(usize),
+    /// (width, numbers that the mixer finds)
     Output(usize),
     /// (width,)
     OutputBias(usize),
@@ -39,6 +54,28 @@ pub enum Destination {
     Down(usize),
     /// (width,)
     DownBias(usize),
+    /// (experts, width)
+    Router(usize),
+    /// (experts,)
+    RouterBias(usize),
+    /// (experts · 2 · inner, width): for one expert after the other its gate, and what that multiplies below it.
+    ExpertsGateUp(usize),
+    /// (experts · 2 · inner,)
+    ExpertsGateUpBias(usize),
+    /// (experts · width, inner)
+    ExpertsDown(usize),
+    /// (experts · width,)
+    ExpertsDownBias(usize),
+    /// Of the expert for every row. (2 · inner, width)
+    SharedGateUp(usize),
+    /// (2 · inner,)
+    SharedGateUpBias(usize),
+    /// (width, inner)
+    SharedDown(usize),
+    /// (width,)
+    SharedDownBias(usize),
+    /// Of the share of that expert. (width,)
+    SharedGate(usize),
     /// The norm behind the feed-forward part. (width,)
     FeedForwardPostNorm(usize),
     /// The norm before the head. (width,)
@@ -60,6 +97,13 @@ impl fmt::Display for Destination {
             Self::QNorm(layer) => (layer, "q_norm"),
             Self::KNorm(layer) => (layer, "k_norm"),
             Self::Sinks(layer) => (layer, "sinks"),
+            Self::Inputs(layer) => (layer, "inputs"),
+            Self::InputsBias(layer) => (layer, "inputs_bias"),
+            Self::Taps(layer) => (layer, "taps"),
+            Self::TapsBias(layer) => (layer, "taps_bias"),
+            Self::Rates(layer) => (layer, "rates"),
+            Self::TimeBias(layer) => (layer, "time_bias"),
+            Self::DeltaNorm(layer) => (layer, "delta_norm"),
             Self::Output(layer) => (layer, "output"),
             Self::OutputBias(layer) => (layer, "output_bias"),
             Self::MixerPostNorm(layer) => (layer, "mixer_post_norm"),
@@ -68,6 +112,17 @@ impl fmt::Display for Destination {
             Self::GateUpBias(layer) => (layer, "gate_up_bias"),
             Self::Down(layer) => (layer, "down"),
             Self::DownBias(layer) => (layer, "down_bias"),
+            Self::Router(layer) => (layer, "router"),
+            Self::RouterBias(layer) => (layer, "router_bias"),
+            Self::ExpertsGateUp(layer) => (layer, "experts_gate_up"),
+            Self::ExpertsGateUpBias(layer) => (layer, "experts_gate_up_bias"),
+            Self::ExpertsDown(layer) => (layer, "experts_down"),
+            Self::ExpertsDownBias(layer) => (layer, "experts_down_bias"),
+            Self::SharedGateUp(layer) => (layer, "shared_gate_up"),
+            Self::SharedGateUpBias(layer) => (layer, "shared_gate_up_bias"),
+            Self::SharedDown(layer) => (layer, "shared_down"),
+            Self::SharedDownBias(layer) => (layer, "shared_down_bias"),
+            Self::SharedGate(layer) => (layer, "shared_gate"),
             Self::FeedForwardPostNorm(layer) => (layer, "feed_forward_post_norm"),
         };
         write!(f, "layers.{layer}.{name}")
@@ -79,14 +134,16 @@ impl fmt::Display for Destination {
 pub struct Shape {
     /// Outputs of each section, or numbers of a vector.
     pub sections: Vec<usize>,
+    /// How often the sections come, one set of them below the other: once for each expert.
+    pub sets: usize,
     /// Of a matrix; none for a vector.
     pub inputs: Option<usize>,
 }
 
 impl Shape {
-    /// Outputs of all sections.
+    /// Outputs of all sections of all sets.
     pub fn outputs(&self) -> usize {
-        self.sections.iter().sum()
+        self.sets * self.sections.iter().sum::<usize>()
     }
 
     /// Numbers in all.
@@ -106,6 +163,8 @@ pub fn weights(spec: &Spec) -> Vec<(Destination, Shape)> {
         }
         match &layer.mixer {
             Mixer::Attention(attention) => list.attention(index, attention),
+            Mixer::Delta(delta) => list.delta(index, delta),
+            Mixer::ShortConv(conv) => list.short_conv(index, conv),
         }
         if layer.norms.after {
             list.vector(To::MixerPostNorm(index), &[spec.width]);
@@ -116,6 +175,7 @@ pub fn weights(spec: &Spec) -> Vec<(Destination, Shape)> {
         }
         match &layer.feed_forward {
             FeedForward::Gated(gated) => list.gated(index, gated),
+            FeedForward::Experts(experts) => list.experts(index, experts),
         }
         if layer.norms.after {
             list.vector(To::FeedForwardPostNorm(index), &[spec.width]);
@@ -135,11 +195,11 @@ struct List {
 
 impl List {
     fn matrix(&mut self, to: Destination, sections: &[usize], inputs: usize) {
-        self.weights.push((to, Shape { sections: sections.to_vec(), inputs: Some(inputs) }));
+        self.weights.push((to, Shape { sections: sections.to_vec(), sets: 1, inputs: Some(inputs) }));
     }
 
     fn vector(&mut self, to: Destination, sections: &[usize]) {
-        self.weights.push((to, Shape { sections: sections.to_vec(), inputs: None }));
+        self.weights.push((to, Shape { sections: sections.to_vec(), sets: 1, inputs: None }));
     }
 
     fn attention(&mut self, layer: usize, attention: &Attention) {
@@ -164,6 +224,30 @@ impl List {
         }
     }
 
+    fn delta(&mut self, layer: usize, delta: &Delta) {
+        use Destination as To;
+        let ((keys, values), heads) = (delta.widths(), delta.value_heads);
+        self.matrix(To::Inputs(layer), &[keys, keys, values, values, heads, heads], self.width);
+        self.vector(To::Taps(layer), &vec![delta.channels(); delta.taps]);
+        self.vector(To::Rates(layer), &[heads]);
+        self.vector(To::TimeBias(layer), &[heads]);
+        self.vector(To::DeltaNorm(layer), &[delta.value_dim]);
+        self.matrix(To::Output(layer), &[self.width], values);
+    }
+
+    fn short_conv(&mut self, layer: usize, conv: &ShortConv) {
+        use Destination as To;
+        let sections = [self.width; 3];
+        self.matrix(To::Inputs(layer), &sections, self.width);
+        self.vector(To::Taps(layer), &vec![self.width; conv.taps]);
+        self.matrix(To::Output(layer), &[self.width], self.width);
+        if conv.bias {
+            self.vector(To::InputsBias(layer), &sections);
+            self.vector(To::TapsBias(layer), &[self.width]);
+            self.vector(To::OutputBias(layer), &[self.width]);
+        }
+    }
+
     fn gated(&mut self, layer: usize, gated: &Gated) {
         use Destination as To;
         let sections = [gated.inner, gated.inner];
@@ -174,6 +258,41 @@ impl List {
         self.matrix(To::Down(layer), &[self.width], gated.inner);
         if gated.bias {
             self.vector(To::DownBias(layer), &[self.width]);
+        }
+    }
+
+    /// As many sets of sections as there are experts.
+    fn sets(&mut self, to: Destination, sets: usize, sections: &[usize], inputs: Option<usize>) {
+        self.weights.push((to, Shape { sections: sections.to_vec(), sets, inputs }));
+    }
+
+    fn experts(&mut self, layer: usize, experts: &Experts) {
+        use Destination as To;
+        let (width, count, inner) = (self.width, experts.count, experts.inner);
+        self.matrix(To::Router(layer), &[count], width);
+        if experts.router_bias {
+            self.vector(To::RouterBias(layer), &[count]);
+        }
+        self.sets(To::ExpertsGateUp(layer), count, &[inner, inner], Some(width));
+        if experts.bias {
+            self.sets(To::ExpertsGateUpBias(layer), count, &[inner, inner], None);
+        }
+        self.sets(To::ExpertsDown(layer), count, &[width], Some(inner));
+        if experts.bias {
+            self.sets(To::ExpertsDownBias(layer), count, &[width], None);
+        }
+        let Some(shared) = &experts.shared else { return };
+        let sections = [shared.gated.inner, shared.gated.inner];
+        self.matrix(To::SharedGateUp(layer), &sections, width);
+        if shared.gated.bias {
+            self.vector(To::SharedGateUpBias(layer), &sections);
+        }
+        self.matrix(To::SharedDown(layer), &[width], shared.gated.inner);
+        if shared.gated.bias {
+            self.vector(To::SharedDownBias(layer), &[width]);
+        }
+        if shared.row_gate {
+            self.vector(To::SharedGate(layer), &[width]);
         }
     }
 }

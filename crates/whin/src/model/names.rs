@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::inventory::{Destination, Shape};
-use super::spec::{Mixer, Spec};
+use super::spec::{Attention, Delta, Mixer, Spec};
 
 /// How checkpoints of a family name their tensors. Names of modules are without `.weight` or `.bias`; several make one
 /// weight, one below the other, each one of its sections, while one alone holds all of them.
@@ -29,6 +29,27 @@ pub struct Names {
     pub k_norm: &'static str,
     /// The tensor, not a module, of the scores that stand for no position.
     pub sinks: &'static str,
+    /// The projections of the delta rule, each with how many of its sections it holds: queries, keys, values, gates, `b`
+    /// and `a`.
+    pub delta: &'static [(&'static str, usize)],
+    /// Whether these projections have the rows of each key head together, with those of its value heads.
+    pub delta_grouped: bool,
+    /// The convolution of the delta rule.
+    pub delta_taps: &'static str,
+    /// The tensor, not a module, of the logarithms of its rates.
+    pub delta_rates: &'static str,
+    /// The tensor, not a module, of what is added to `a`.
+    pub delta_time_bias: &'static str,
+    /// The norm of what it finds.
+    pub delta_norm: &'static str,
+    /// The projection of what it finds.
+    pub delta_output: &'static str,
+    /// The projection to gates and inputs of a gated convolution.
+    pub conv: &'static str,
+    /// That convolution.
+    pub conv_taps: &'static str,
+    /// The projection of what it finds.
+    pub conv_output: &'static str,
     /// The projection of the attention's result.
     pub output: &'static str,
     /// The norm behind the mixer.
@@ -39,6 +60,8 @@ pub struct Names {
     pub gate_up: &'static [&'static str],
     /// The projection back.
     pub down: &'static str,
+    /// What stands in for those in layers with a mixture of experts.
+    pub experts: ExpertNames,
     /// The norm behind the feed-forward part.
     pub feed_forward_post_norm: &'static str,
     /// Whether norms are stored as what they exceed one by.
@@ -48,6 +71,46 @@ pub struct Names {
     /// What begins the names of tensors that are for other than text.
     pub ignored: &'static [&'static str],
 }
+
+/// How checkpoints of a family name the tensors of experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertNames {
+    /// The projection to the scores of the experts.
+    pub router: &'static str,
+    /// The projections of expert `{}` to its gate and to what that multiplies.
+    pub gate_up: [&'static str; 2],
+    /// The projection back of expert `{}`.
+    pub down: &'static str,
+    /// The tensor, not a module, with the gates of all experts and what they multiply.
+    pub all_gate_up: &'static str,
+    /// The tensor with the projections back of all experts.
+    pub all_down: &'static str,
+    /// Whether those of all experts hold (experts, inputs, outputs), gates in turn with what they multiply, rather than
+    /// (experts, outputs, inputs), all gates first.
+    pub turned: bool,
+    /// Of the expert for every row, the projections to the gate and to what it multiplies.
+    pub shared_gate_up: &'static [&'static str],
+    /// The projection back of that expert.
+    pub shared_down: &'static str,
+    /// The projection to its share.
+    pub shared_gate: &'static str,
+}
+
+/// As most classes of transformers have it.
+pub const EXPERTS: ExpertNames = ExpertNames {
+    router: "mlp.gate",
+    gate_up: ["mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj"],
+    down: "mlp.experts.{}.down_proj",
+    all_gate_up: "mlp.experts.gate_up_proj",
+    all_down: "mlp.experts.down_proj",
+    turned: false,
+    shared_gate_up: &["mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj"],
+    shared_down: "mlp.shared_expert.down_proj",
+    shared_gate: "mlp.shared_expert_gate",
+};
+
+/// As classes have it that multiply with the matrices of all experts from the right.
+pub const TURNED_EXPERTS: ExpertNames = ExpertNames { router: "mlp.router", turned: true, ..EXPERTS };
 
 /// As most classes of transformers have it.
 pub const COMMON: Names = Names {
@@ -62,11 +125,27 @@ pub const COMMON: Names = Names {
     q_norm: "self_attn.q_norm",
     k_norm: "self_attn.k_norm",
     sinks: "self_attn.sinks",
+    delta: &[
+        ("linear_attn.in_proj_qkv", 3),
+        ("linear_attn.in_proj_z", 1),
+        ("linear_attn.in_proj_b", 1),
+        ("linear_attn.in_proj_a", 1),
+    ],
+    delta_grouped: false,
+    delta_taps: "linear_attn.conv1d",
+    delta_rates: "linear_attn.A_log",
+    delta_time_bias: "linear_attn.dt_bias",
+    delta_norm: "linear_attn.norm",
+    delta_output: "linear_attn.out_proj",
+    conv: "conv.in_proj",
+    conv_taps: "conv.conv",
+    conv_output: "conv.out_proj",
     output: "self_attn.o_proj",
     mixer_post_norm: "post_attention_layernorm",
     feed_forward_norm: "post_attention_layernorm",
     gate_up: &["mlp.gate_proj", "mlp.up_proj"],
     down: "mlp.down_proj",
+    experts: EXPERTS,
     feed_forward_post_norm: "post_feedforward_layernorm",
     ones_off: false,
     pairs_adjacent: false,
@@ -97,34 +176,79 @@ pub const GGUF: Names = Names {
 };
 
 impl Names {
-    /// The tensors of a weight, without the prefix: one for each section, or one with all.
-    pub fn tensors(&self, to: Destination) -> Vec<String> {
+    /// The tensors of a weight, without the prefix, and which of them holds each of its sections. None for the projections
+    /// of experts, of which [`ExpertNames`] tells.
+    pub fn tensors(&self, spec: &Spec, to: Destination, shape: &Shape) -> (Vec<String>, Vec<usize>) {
         use Destination as To;
         let own = |layer: usize, modules: &[&str], last: &str| {
-            let layer = self.layer.replace("{}", &layer.to_string());
+            let layer = self.layer(layer);
             modules.iter().map(|module| format!("{layer}{module}{last}")).collect()
         };
         let weight = |layer, modules: &[&str]| own(layer, modules, ".weight");
         let bias = |layer, modules: &[&str]| own(layer, modules, ".bias");
-        match to {
+        let of_delta: Vec<&str> = self.delta.iter().map(|(module, _)| *module).collect();
+        let of_conv = [self.conv];
+        let inputs = |layer| if is_delta(spec, layer) { &of_delta[..] } else { &of_conv };
+        let taps = |layer| if is_delta(spec, layer) { self.delta_taps } else { self.conv_taps };
+        let output = |layer: usize| match &spec.layers[layer].mixer {
+            Mixer::Attention(_) => self.output,
+            Mixer::Delta(_) => self.delta_output,
+            Mixer::ShortConv(_) => self.conv_output,
+        };
+        let tensors = match to {
             To::Embedding => vec![format!("{}.weight", self.embedding)],
             To::Norm => vec![format!("{}.weight", self.norm)],
-            To::Head => self.heads.iter().map(|head| format!("{head}.weight")).collect(),
+            // Of several names one is there.
+            To::Head => self.heads.iter().take(1).map(|head| format!("{head}.weight")).collect(),
             To::MixerNorm(layer) => weight(layer, &[self.mixer_norm]),
             To::Qkv(layer) => weight(layer, self.qkv),
             To::QkvBias(layer) => bias(layer, self.qkv),
             To::QNorm(layer) => weight(layer, &[self.q_norm]),
             To::KNorm(layer) => weight(layer, &[self.k_norm]),
             To::Sinks(layer) => own(layer, &[self.sinks], ""),
-            To::Output(layer) => weight(layer, &[self.output]),
-            To::OutputBias(layer) => bias(layer, &[self.output]),
+            To::Inputs(layer) => weight(layer, inputs(layer)),
+            To::InputsBias(layer) => bias(layer, inputs(layer)),
+            To::Taps(layer) => weight(layer, &[taps(layer)]),
+            To::TapsBias(layer) => bias(layer, &[taps(layer)]),
+            To::Rates(layer) => own(layer, &[self.delta_rates], ""),
+            To::TimeBias(layer) => own(layer, &[self.delta_time_bias], ""),
+            To::DeltaNorm(layer) => weight(layer, &[self.delta_norm]),
+            To::Output(layer) => weight(layer, &[output(layer)]),
+            To::OutputBias(layer) => bias(layer, &[output(layer)]),
             To::MixerPostNorm(layer) => weight(layer, &[self.mixer_post_norm]),
             To::FeedForwardNorm(layer) => weight(layer, &[self.feed_forward_norm]),
             To::GateUp(layer) => weight(layer, self.gate_up),
             To::GateUpBias(layer) => bias(layer, self.gate_up),
             To::Down(layer) => weight(layer, &[self.down]),
             To::DownBias(layer) => bias(layer, &[self.down]),
+            To::Router(layer) => weight(layer, &[self.experts.router]),
+            To::RouterBias(layer) => bias(layer, &[self.experts.router]),
+            To::ExpertsGateUp(_) | To::ExpertsGateUpBias(_) | To::ExpertsDown(_) | To::ExpertsDownBias(_) => {
+                Vec::new()
+            }
+            To::SharedGateUp(layer) => weight(layer, self.experts.shared_gate_up),
+            To::SharedGateUpBias(layer) => bias(layer, self.experts.shared_gate_up),
+            To::SharedDown(layer) => weight(layer, &[self.experts.shared_down]),
+            To::SharedDownBias(layer) => bias(layer, &[self.experts.shared_down]),
+            To::SharedGate(layer) => weight(layer, &[self.experts.shared_gate]),
             To::FeedForwardPostNorm(layer) => weight(layer, &[self.feed_forward_post_norm]),
+        };
+        let holders = self.holders(spec, to, (tensors.len(), shape.sections.len()));
+        (tensors, holders)
+    }
+
+    /// Which of so many tensors holds each of so many sections.
+    fn holders(&self, spec: &Spec, to: Destination, (tensors, sections): (usize, usize)) -> Vec<usize> {
+        use Destination as To;
+        match to {
+            _ if tensors == 1 => vec![0; sections],
+            // The gates stand among the queries.
+            To::Qkv(_) | To::QkvBias(_) => (0..sections).map(|section| section % tensors).collect(),
+            To::Inputs(layer) if is_delta(spec, layer) => {
+                let counts = self.delta.iter().enumerate();
+                counts.flat_map(|(tensor, (_, count))| std::iter::repeat_n(tensor, *count)).collect()
+            }
+            _ => (0..sections).collect(),
         }
     }
 
@@ -144,23 +268,86 @@ impl Names {
             )
     }
 
-    /// For each section of a weight the rows of its tensors in the order in which the model wants them; none where it
-    /// is the order of the file.
+    /// What stands before the names of a layer's tensors.
+    pub fn layer(&self, layer: usize) -> String {
+        self.layer.replace("{}", &layer.to_string())
+    }
+
+    /// For each section of a weight the rows, in the order in which the model wants them, of the tensor that holds it;
+    /// none where all tensors one below the other are in order.
     pub fn order(&self, spec: &Spec, to: Destination, shape: &Shape) -> Option<Vec<Arc<[u32]>>> {
         use Destination as To;
-        let (To::Qkv(layer) | To::QkvBias(layer)) = to else { return None };
-        let Mixer::Attention(attention) = &spec.layers[layer].mixer;
-        let pairs = spec.ropes[attention.rope.filter(|_| self.pairs_adjacent)?].pairs;
-        let sections = shape.sections.iter().enumerate();
+        match (to, &spec.layers.get(layer_of(to)?)?.mixer) {
+            (To::Qkv(_) | To::QkvBias(_), Mixer::Attention(attention)) => {
+                let pairs = match attention.rope.filter(|_| self.pairs_adjacent) {
+                    Some(rope) => spec.ropes[rope].pairs,
+                    None => 0,
+                };
+                (pairs > 0 || attention.gated).then(|| self.heads_in_order(attention, pairs, shape))
+            }
+            (To::Inputs(_), Mixer::Delta(delta)) => self.delta_grouped.then(|| groups_in_order(delta)),
+            _ => None,
+        }
+    }
+
+    /// Queries, keys, values and gates; of queries and keys the pairs that turn stand side by side.
+    fn heads_in_order(&self, attention: &Attention, pairs: usize, shape: &Shape) -> Vec<Arc<[u32]>> {
+        let (dim, is_split) = (attention.head_dim, self.qkv.len() > 1);
+        let mut first = 0; // in the tensor that holds all
         let order = |(section, rows): (usize, &usize)| -> Arc<[u32]> {
             let turned = section < 2; // queries and keys
-            let place = |row: usize| match row % attention.head_dim {
-                i if turned && i < pairs => row + i,
-                i if turned && i < 2 * pairs => row - i + 2 * (i - pairs) + 1,
-                _ => row,
+            let in_head = |i: usize| match i {
+                i if turned && i < pairs => 2 * i,
+                i if turned && i < 2 * pairs => 2 * (i - pairs) + 1,
+                _ => i,
             };
-            (0..*rows).map(|row| place(row) as u32).collect()
+            // Each head of queries has its gates behind it.
+            let head = |head: usize| match section {
+                0 if attention.gated => head * 2 * dim,
+                3 => head * 2 * dim + dim,
+                _ => first + head * dim,
+            };
+            let rows_in_order = (0..*rows).map(|row| (head(row / dim) + in_head(row % dim)) as u32).collect();
+            first += match section {
+                _ if is_split => 0,
+                0 if attention.gated => 2 * rows,
+                _ => *rows,
+            };
+            rows_in_order
         };
-        Some(sections.map(order).collect())
+        shape.sections.iter().enumerate().map(order).collect()
     }
+}
+
+/// The layer that a weight belongs to.
+fn layer_of(to: Destination) -> Option<usize> {
+    match to {
+        Destination::Qkv(layer) | Destination::QkvBias(layer) | Destination::Inputs(layer) => Some(layer),
+        _ => None,
+    }
+}
+
+fn is_delta(spec: &Spec, layer: usize) -> bool {
+    matches!(spec.layers[layer].mixer, Mixer::Delta(_))
+}
+
+/// Where queries, keys, values, gates, `b` and `a` stand in two tensors that hold a group for each key head: its query,
+/// its key, the values of its value heads and their gates; and their `b` and their `a`.
+fn groups_in_order(delta: &Delta) -> Vec<Arc<[u32]>> {
+    let Delta { key_heads, value_heads, key_dim, value_dim, .. } = *delta;
+    let of_key = value_heads / key_heads;
+    let values = of_key * value_dim;
+    let rows = |heads: usize, dim: usize, group: usize, first: usize| -> Arc<[u32]> {
+        let in_group = heads / key_heads * dim;
+        (0..heads * dim).map(|row| (row / in_group * group + first + row % in_group) as u32).collect()
+    };
+    let group = 2 * key_dim + 2 * values;
+    vec![
+        rows(key_heads, key_dim, group, 0),
+        rows(key_heads, key_dim, group, key_dim),
+        rows(value_heads, value_dim, group, 2 * key_dim),
+        rows(value_heads, value_dim, group, 2 * key_dim + values),
+        rows(value_heads, 1, 2 * of_key, 0),
+        rows(value_heads, 1, 2 * of_key, of_key),
+    ]
 }

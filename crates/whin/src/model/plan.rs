@@ -1,10 +1,12 @@
 //! From the tensors of a checkpoint to the weights of a model: each is found once, with the shape that the config
 //! implies, and none is left over.
 
+mod experts;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use whin_kernels::{Dtype, WeightKind};
+use whin_kernels::{Dtype, Tensor, WeightKind};
 
 use super::families;
 use super::forms;
@@ -13,6 +15,7 @@ use super::names::Names;
 use super::spec::Spec;
 use crate::Result;
 use crate::checkpoint::{Storage, TensorRef, Tensors};
+use experts::Projection;
 
 /// All weights of a model, and where they are found.
 #[derive(Clone, Debug)]
@@ -48,7 +51,11 @@ impl<'a> Plan<'a> {
         let mut is_in_blocks = false;
         let mut native = HashMap::new();
         for (to, shape) in self.weights.iter().filter(|(_, shape)| shape.inputs.is_some()) {
-            let parts = self::tensors(names, prefix, *to, shape);
+            let projection = Projection::new(names, prefix, *to, shape);
+            let parts = match projection {
+                Some(projection) => projection.tensors(),
+                None => self.tensors_of((names, prefix), *to, shape).0,
+            };
             let stored: Vec<Dtype> = parts.iter().filter_map(|(name, _)| tensors.dtype(name)).collect();
             is_in_blocks |= stored.iter().any(|dtype| !dtype.is_single());
             native.insert(*to, forms::nearest(&stored));
@@ -74,12 +81,17 @@ impl<'a> Plan<'a> {
         let storage = self.spec.storage;
         let (names, prefix) = self.names_in(&tensors);
         tensors.stored_as(storage)?;
-        let heads = names.tensors(Destination::Head);
+        let heads: Vec<String> = names.heads.iter().map(|head| format!("{head}.weight")).collect();
         let head = heads.iter().find(|head| tensors.contains(head));
         let mut loads = Vec::with_capacity(self.weights.len());
         for (to, shape) in &self.weights {
             let raise = if names.is_raised(*to) { 1.0 } else { 0.0 };
-            let mut wanted = self::tensors(names, prefix, *to, shape);
+            let is_matrix = shape.inputs.is_some();
+            if let Some(projection) = Projection::new(names, prefix, *to, shape) {
+                loads.push(Load { to: *to, is_matrix, parts: projection.claim(&mut tensors), raise });
+                continue;
+            }
+            let (mut wanted, holders) = self.tensors_of((names, prefix), *to, shape);
             if *to == Destination::Head {
                 let Some(head) = head else {
                     tensors.note(format!(
@@ -91,9 +103,8 @@ impl<'a> Plan<'a> {
                 };
                 wanted[0].0.clone_from(head);
             }
-            let order = names.order(self.spec, *to, shape);
-            let parts = claim_parts(&mut tensors, order.as_deref(), wanted);
-            loads.push(Load { to: *to, is_matrix: shape.inputs.is_some(), parts, raise });
+            let parts = claim_parts(&mut tensors, names.order(self.spec, *to, shape), (wanted, holders));
+            loads.push(Load { to: *to, is_matrix, parts, raise });
         }
         let spare = head.filter(|_| self.spec.tied).and_then(|head| tensors.take(head));
         tensors.finish(|name| {
@@ -119,53 +130,79 @@ impl<'a> Plan<'a> {
     }
 
     /// All tensors of the plan by the names that they most often have, and their shapes.
-    pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+    pub fn tensors(&self) -> Vec<Wanted> {
         let prefix = self.names.prefixes[0];
-        let of = |(to, shape): &(Destination, Shape)| tensors(self.names, prefix, *to, shape);
+        let of = |(to, shape): &(Destination, Shape)| {
+            let projection = Projection::new(self.names, prefix, *to, shape);
+            projection.map_or_else(
+                || self.tensors_of((self.names, prefix), *to, shape).0,
+                |projection| projection.tensors(),
+            )
+        };
         self.weights.iter().flat_map(of).collect()
     }
+
+    /// The tensors of one weight, and which of them holds each section.
+    fn tensors_of(
+        &self,
+        (names, prefix): (&Names, &str),
+        to: Destination,
+        shape: &Shape,
+    ) -> (Vec<Wanted>, Vec<usize>) {
+        let (tensors, holders) = names.tensors(self.spec, to, shape);
+        // The head stands outside of what the prefix names.
+        let prefix = if to == Destination::Head { "" } else { prefix };
+        let full = |(tensor, name): (usize, String)| {
+            let held = shape.sections.iter().zip(&holders).filter(|(_, holder)| **holder == tensor);
+            let outputs = held.map(|(rows, _)| rows).sum();
+            let shape = match to {
+                // Files have the positions of each channel together, behind an axis that all channels of a group share.
+                Destination::Taps(_) => vec![shape.sections[0], 1, shape.sections.len()],
+                // A share is that of a projection with one output.
+                Destination::SharedGate(_) => vec![1, outputs],
+                _ => std::iter::once(outputs).chain(shape.inputs).collect(),
+            };
+            (format!("{prefix}{name}"), shape)
+        };
+        (tensors.into_iter().enumerate().map(full).collect(), holders)
+    }
 }
 
-/// What is found of the tensors of one weight, their rows in the order of each section.
+/// What is found of the tensors of one weight, their rows in the order of each section, of which `holders` says in which
+/// tensor it is.
 fn claim_parts(
     tensors: &mut Tensors,
-    order: Option<&[Arc<[u32]>]>,
-    wanted: Vec<(String, Vec<usize>)>,
+    order: Option<Vec<Arc<[u32]>>>,
+    (wanted, holders): (Vec<Wanted>, Vec<usize>),
 ) -> Vec<TensorRef> {
-    let is_split = wanted.len() > 1;
-    let claim = |(index, (name, shape)): (usize, (String, Vec<usize>))| {
-        let part = tensors.claim(&name, &shape)?;
-        Some(match order {
-            None => part,
-            Some(order) if is_split => part.in_order(order[index].clone()),
-            Some(order) => part.in_order(stacked(order)),
-        })
+    let claimed = wanted.iter().map(|(name, shape)| tensors.claim(name, shape));
+    let claimed: Vec<Option<TensorRef>> = claimed.collect();
+    let Some(order) = order else {
+        return claimed.into_iter().flatten().collect();
     };
-    wanted.into_iter().enumerate().filter_map(claim).collect()
+    let section = |(order, tensor): (&Arc<[u32]>, &usize)| {
+        claimed[*tensor].as_ref().map(|tensor| tensor.clone().in_order(order.clone()))
+    };
+    order.iter().zip(&holders).filter_map(section).collect()
 }
 
-/// The tensors of one weight, of which there is one for each section or one for all, and their shapes.
-fn tensors(names: &Names, prefix: &str, to: Destination, shape: &Shape) -> Vec<(String, Vec<usize>)> {
-    let mut found = names.tensors(to);
-    // The head stands outside of what the prefix names, and has one name of several.
-    let prefix = if to == Destination::Head { "" } else { prefix };
-    if to == Destination::Head {
-        found.truncate(1);
+/// A tensor's name and shape.
+type Wanted = (String, Vec<usize>);
+
+impl Load {
+    /// The numbers of a vector, as a backend takes them.
+    pub fn numbers(&self) -> Vec<f32> {
+        let numbers = self.parts.iter().flat_map(|part| part.view().to_vec());
+        match self.to {
+            Destination::Taps(_) => self.parts.iter().flat_map(|part| turned(&part.view())).collect(),
+            Destination::Rates(_) => numbers.map(|log| f64::from(log).exp() as f32).collect(),
+            _ => numbers.map(|number| number + self.raise).collect(),
+        }
     }
-    let sections = if found.len() == 1 { vec![shape.outputs()] } else { shape.sections.clone() };
-    let full = |(name, outputs): (String, usize)| {
-        (format!("{prefix}{name}"), std::iter::once(outputs).chain(shape.inputs).collect())
-    };
-    found.into_iter().zip(sections).map(full).collect()
 }
 
-/// The orders of sections that stand one below the other in the same tensor.
-fn stacked(orders: &[Arc<[u32]>]) -> Arc<[u32]> {
-    let mut first = 0;
-    let mut all = Vec::new();
-    for order in orders {
-        all.extend(order.iter().map(|row| first + row));
-        first += order.len() as u32;
-    }
-    all.into()
+/// Column after column.
+fn turned(tensor: &Tensor<'_>) -> Vec<f32> {
+    let (numbers, cols) = (tensor.to_vec(), tensor.cols());
+    (0..cols).flat_map(|col| numbers.iter().skip(col).step_by(cols)).copied().collect()
 }

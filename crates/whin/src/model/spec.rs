@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use whin_kernels::{Activation, CacheShape, KvKind, Span, WeightKind};
+use whin_kernels::{
+    Activation, CacheShape, Gating, KvKind, LayerCache, Shares, Span, StateShape, WeightKind,
+};
 
 use super::forms::Weights;
 use super::inventory::{self, Destination, Shape};
@@ -78,6 +80,10 @@ pub struct Norms {
 pub enum Mixer {
     /// Causal softmax attention.
     Attention(Attention),
+    /// The gated delta rule.
+    Delta(Delta),
+    /// A gated convolution.
+    ShortConv(ShortConv),
 }
 
 /// Causal softmax attention with grouped key-value heads. Ainslie et al., arXiv:2305.13245.
@@ -116,6 +122,59 @@ pub struct Bias {
     pub out: bool,
 }
 
+/// The gated delta rule, by which each position changes and reads a matrix for each value head. Yang et al.,
+/// arXiv:2412.06464.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delta {
+    /// Heads of queries and keys.
+    pub key_heads: usize,
+    /// Heads of values, a multiple of `key_heads`.
+    pub value_heads: usize,
+    /// Numbers of a query and of a key.
+    pub key_dim: usize,
+    /// Numbers of a value.
+    pub value_dim: usize,
+    /// How many positions the convolution of queries, keys and values takes in.
+    pub taps: usize,
+    /// Applied to what the convolution gives.
+    pub activation: Activation,
+}
+
+impl Delta {
+    /// Numbers of all keys, and of all values.
+    pub fn widths(&self) -> (usize, usize) {
+        (self.key_heads * self.key_dim, self.value_heads * self.value_dim)
+    }
+
+    /// Channels of the convolution: queries, keys and values.
+    pub fn channels(&self) -> usize {
+        let (keys, values) = self.widths();
+        2 * keys + values
+    }
+
+    fn state(&self) -> StateShape {
+        StateShape {
+            inputs: (self.taps - 1, self.channels()),
+            matrices: (self.value_heads, self.key_dim, self.value_dim),
+        }
+    }
+}
+
+/// A convolution over the last positions, with gates before and behind it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShortConv {
+    /// How many positions it takes in.
+    pub taps: usize,
+    /// Whether both projections and the convolution add a bias.
+    pub bias: bool,
+}
+
+impl ShortConv {
+    fn state(&self, width: usize) -> StateShape {
+        StateShape { inputs: (self.taps - 1, width), matrices: (0, 0, 0) }
+    }
+}
+
 impl Attention {
     /// How many positions the one at `position` sees.
     fn seen(&self, position: usize) -> usize {
@@ -128,6 +187,38 @@ impl Attention {
 pub enum FeedForward {
     /// `down(activation(gate(x)) · up(x))`.
     Gated(Gated),
+    /// A few of many gated layers, chosen for each row. No norm stands behind them.
+    Experts(Experts),
+}
+
+/// A mixture of experts, each a gated layer. Shazeer et al., arXiv:1701.06538.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Experts {
+    /// How many there are.
+    pub count: usize,
+    /// How many work on a row: 1 to `count`.
+    pub top_k: usize,
+    /// Numbers between the two products of an expert.
+    pub inner: usize,
+    /// How a gate and what it multiplies become one number.
+    pub gating: Gating,
+    /// What the shares of the chosen experts are.
+    pub shares: Shares,
+    /// Whether all projections of the experts add a bias.
+    pub bias: bool,
+    /// Whether the scores have a bias.
+    pub router_bias: bool,
+    /// The expert that works on every row.
+    pub shared: Option<Shared>,
+}
+
+/// An expert that works on every row, beside those that are chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shared {
+    /// What it is.
+    pub gated: Gated,
+    /// Whether its result is multiplied with the sigmoid of a product with the row.
+    pub row_gate: bool,
 }
 
 /// A gated feed-forward layer. Shazeer, arXiv:2002.05202.
@@ -141,26 +232,75 @@ pub struct Gated {
     pub bias: bool,
 }
 
+impl FeedForward {
+    /// What works on every row: the layer itself, or its shared expert.
+    pub fn gated(&self) -> Option<&Gated> {
+        match self {
+            Self::Gated(gated) => Some(gated),
+            Self::Experts(experts) => experts.shared.as_ref().map(|shared| &shared.gated),
+        }
+    }
+}
+
+impl Experts {
+    /// The most rows that the products of experts have when `rows` rows go to `top_k` experts each, and those of each
+    /// expert come in blocks of sixteen.
+    fn rows(&self, rows: usize) -> usize {
+        let all = rows * self.top_k;
+        all + 15 * all.min(self.count)
+    }
+}
+
 impl Spec {
     /// Numbers in all matrices and vectors; a tied head counts once.
     pub fn parameters(&self) -> u64 {
         inventory::weights(self).iter().map(|(_, shape)| shape.count()).sum()
     }
 
+    /// Those of [`Self::parameters`] that take part in the step of one row: of experts as many as work on it.
+    pub fn active_parameters(&self) -> u64 {
+        let count = |(to, shape): &(Destination, Shape)| {
+            self.active_outputs(*to, shape) as u64 * shape.inputs.unwrap_or(1) as u64
+        };
+        inventory::weights(self).iter().map(count).sum()
+    }
+
     /// Bytes of all weights when matrices are kept as `weights` says and vectors as f32; a tied head counts once.
     pub fn weight_bytes(&self, weights: Weights) -> u64 {
+        self.bytes(weights, |_, shape| shape.outputs())
+    }
+
+    /// Bytes of weights that a step of one row with an answer reads when matrices are kept as `weights` says: all but an
+    /// embedding that is not the head, of which a step reads single rows, and experts that do not work on the row.
+    pub fn step_bytes(&self, weights: Weights) -> u64 {
+        let bytes = self.bytes(weights, |to, shape| self.active_outputs(to, shape));
+        let embedding = weights.of(self, Destination::Embedding).bytes(self.vocab, self.width) as u64;
+        bytes - if self.tied { 0 } else { embedding }
+    }
+
+    /// Bytes of so many outputs of each weight.
+    fn bytes(&self, weights: Weights, outputs: impl Fn(Destination, &Shape) -> usize) -> u64 {
         let bytes = |(to, shape): &(Destination, Shape)| match shape.inputs {
-            Some(inputs) => weights.of(self, *to).bytes(shape.outputs(), inputs) as u64,
-            None => 4 * shape.count(),
+            Some(inputs) => weights.of(self, *to).bytes(outputs(*to, shape), inputs) as u64,
+            None => 4 * outputs(*to, shape) as u64,
         };
         inventory::weights(self).iter().map(bytes).sum()
     }
 
-    /// Bytes of weights that one step with an answer reads when matrices are kept as `weights` says: all but an embedding
-    /// that is not the head, of which a step reads single rows.
-    pub fn step_bytes(&self, weights: Weights) -> u64 {
-        let embedding = weights.of(self, Destination::Embedding).bytes(self.vocab, self.width) as u64;
-        self.weight_bytes(weights) - if self.tied { 0 } else { embedding }
+    /// How many outputs of a weight one row has to do with.
+    fn active_outputs(&self, to: Destination, shape: &Shape) -> usize {
+        use Destination as To;
+        let layer = match to {
+            To::ExpertsGateUp(layer)
+            | To::ExpertsGateUpBias(layer)
+            | To::ExpertsDown(layer)
+            | To::ExpertsDownBias(layer) => layer,
+            _ => return shape.outputs(),
+        };
+        match &self.layers[layer].feed_forward {
+            FeedForward::Experts(experts) => shape.outputs() / experts.count * experts.top_k,
+            FeedForward::Gated(_) => shape.outputs(),
+        }
     }
 
     /// Bytes of the head, which a step without an answer leaves alone.
@@ -170,51 +310,86 @@ impl Spec {
     }
 
     /// Bytes of the rows that steps of up to `rows` rows and `wanted` rows of logits work on: those of the forward pass,
-    /// and those that a product reads, rounded, and writes.
+    /// those that a product reads, rounded, and writes, and what a convolution makes of them.
     pub fn scratch_bytes(&self, rows: usize, wanted: usize) -> u64 {
-        let (mut most_inputs, mut most_outputs) = (self.width, 0);
-        for (_, shape) in self.matrices_of_layers() {
-            most_inputs = most_inputs.max(shape.inputs.unwrap_or(0));
-            most_outputs = most_outputs.max(shape.outputs());
+        let (mut inputs, mut outputs) = (rows as u64 * self.width as u64, 0);
+        for (to, shape) in self.matrices_of_layers() {
+            if !matches!(to, Destination::ExpertsGateUp(_) | Destination::ExpertsDown(_)) {
+                inputs = inputs.max(rows as u64 * shape.inputs.unwrap_or(0) as u64);
+                outputs = outputs.max(rows as u64 * shape.outputs() as u64);
+            }
         }
-        let row = self.width + self.row_widths().iter().sum::<usize>() + most_inputs + most_outputs;
-        4 * (rows as u64 * row as u64 + wanted as u64 * self.vocab as u64)
+        let mut hidden = 0;
+        for layer in &self.layers {
+            if let FeedForward::Experts(experts) = &layer.feed_forward {
+                let rows = experts.rows(rows) as u64;
+                inputs = inputs.max(rows * self.width.max(experts.inner) as u64);
+                outputs = outputs.max(rows * self.width.max(2 * experts.inner) as u64);
+                hidden = hidden.max(rows * experts.inner as u64);
+            }
+        }
+        let mixed = |layer: &Layer| match &layer.mixer {
+            Mixer::Delta(delta) => delta.channels() + 2 * delta.value_heads,
+            Mixer::Attention(_) | Mixer::ShortConv(_) => 0,
+        };
+        let mixed = self.layers.iter().map(mixed).max().unwrap_or(0);
+        let row = self.width + self.row_widths().iter().sum::<usize>() + mixed;
+        4 * (rows as u64 * row as u64 + inputs + outputs + hidden + wanted as u64 * self.vocab as u64)
     }
 
     /// The widths of the rows between the stages of a layer, enough for every layer: of queries with their gates, of what
-    /// attention finds, and of what stands between the products of the feed-forward part.
+    /// the mixer finds, and of what stands between the products of the feed-forward part.
     pub fn row_widths(&self) -> [usize; 3] {
         let mut widest = [0; 3];
         for layer in &self.layers {
-            let (Mixer::Attention(attention), FeedForward::Gated(gated)) =
-                (&layer.mixer, &layer.feed_forward);
-            let heads = attention.heads * attention.head_dim;
-            let own = [if attention.gated { 2 * heads } else { heads }, heads, gated.inner];
+            let [queries, found] = match &layer.mixer {
+                Mixer::Attention(attention) => {
+                    let heads = attention.heads * attention.head_dim;
+                    [if attention.gated { 2 * heads } else { heads }, heads]
+                }
+                Mixer::Delta(delta) => [0, delta.widths().1],
+                Mixer::ShortConv(_) => [0, self.width],
+            };
+            let inner = layer.feed_forward.gated().map_or(0, |gated| gated.inner);
+            let own = [queries, found, inner];
             widest = std::array::from_fn(|i| widest[i].max(own[i]));
         }
         widest
     }
 
-    /// Bytes of keys and values that a row at `position` reads when they are kept as `kind`; at most `u64::MAX`.
+    /// Bytes of keys and values, kept as `kind`, and of states that a row at `position` reads; at most `u64::MAX`.
     pub fn attention_bytes(&self, position: usize, kind: KvKind) -> u64 {
-        let bytes = |layer: &Layer| {
-            let Mixer::Attention(attention) = &layer.mixer;
-            let head = kind.bytes(attention.head_dim) as u64;
-            (attention.seen(position) as u64).saturating_mul(attention.kv_heads as u64 * head)
+        let bytes = |layer: &Layer| match &layer.mixer {
+            Mixer::Attention(attention) => {
+                let head = kind.bytes(attention.head_dim) as u64;
+                (attention.seen(position) as u64).saturating_mul(attention.kv_heads as u64 * head)
+            }
+            Mixer::Delta(delta) => 4 * delta.state().numbers() as u64,
+            Mixer::ShortConv(conv) => 4 * conv.state(self.width).numbers() as u64,
         };
         self.layers.iter().map(bytes).fold(0, u64::saturating_add)
     }
 
-    /// Floating-point operations, two a multiplication, of the layers' products and attention for one token at
+    /// Floating-point operations, two a multiplication, of the layers' products and mixers for one token at
     /// `position`; at most `u64::MAX`.
     pub fn token_flops(&self, position: usize) -> u64 {
-        let products = self.matrices_of_layers().map(|(_, shape)| 2 * shape.count()).sum();
-        let attention = |layer: &Layer| {
-            let Mixer::Attention(attention) = &layer.mixer;
-            let inputs = (attention.heads * attention.head_dim) as u64;
-            (attention.seen(position) as u64).saturating_mul(4 * inputs)
+        let product = |(to, shape): (Destination, Shape)| {
+            2 * self.active_outputs(to, &shape) as u64 * shape.inputs.unwrap_or(1) as u64
         };
-        self.layers.iter().map(attention).fold(products, u64::saturating_add)
+        let products = self.matrices_of_layers().map(product).sum();
+        let mixer = |layer: &Layer| match &layer.mixer {
+            Mixer::Attention(attention) => {
+                let inputs = (attention.heads * attention.head_dim) as u64;
+                (attention.seen(position) as u64).saturating_mul(4 * inputs)
+            }
+            // A matrix is read with the key, faded, changed, and read with the query.
+            Mixer::Delta(delta) => {
+                let matrices = delta.value_heads * delta.key_dim * delta.value_dim;
+                (7 * matrices + 2 * delta.taps * delta.channels()) as u64
+            }
+            Mixer::ShortConv(conv) => (2 * conv.taps * self.width) as u64,
+        };
+        self.layers.iter().map(mixer).fold(products, u64::saturating_add)
     }
 
     /// Those of the head, for one token.
@@ -222,10 +397,14 @@ impl Spec {
         2 * (self.vocab * self.width) as u64
     }
 
-    /// The key-value cache that the layers need, kept as `kind`.
+    /// The cache that the layers need, with keys and values kept as `kind`.
     pub fn cache_shape(&self, kind: KvKind) -> CacheShape {
         let layers = self.layers.iter().map(|layer| match &layer.mixer {
-            Mixer::Attention(attention) => (attention.kv_heads, attention.head_dim),
+            Mixer::Attention(attention) => {
+                LayerCache::Positions { kv_heads: attention.kv_heads, head_dim: attention.head_dim }
+            }
+            Mixer::Delta(delta) => LayerCache::State(delta.state()),
+            Mixer::ShortConv(conv) => LayerCache::State(conv.state(self.width)),
         });
         CacheShape { kind, layers: layers.collect() }
     }
@@ -241,7 +420,7 @@ impl Spec {
 #[cfg(test)]
 mod tests {
     use crate::model::Weights;
-    use whin_kernels::KvKind;
+    use whin_kernels::{KvKind, LayerCache};
 
     #[test]
     fn the_demo_model_is_counted_as_its_index_counts_it() {
@@ -259,7 +438,8 @@ mod tests {
         let bytes = layers / 32 * 18 + embedding + 6144 * 4 + 4 * vectors;
         assert_eq!((spec.weight_bytes(Weights::Int4), spec.step_bytes(Weights::Int4)), (bytes, bytes));
         let cache = spec.cache_shape(KvKind::Bf16);
-        assert_eq!(cache.layers, vec![(4, 64); 8]);
+        assert_eq!(cache.layers, vec![LayerCache::Positions { kv_heads: 4, head_dim: 64 }; 8]);
+        assert_eq!(cache.bytes_per_state(), 0);
         assert_eq!(cache.bytes_per_position(), 8 * 4 * 64 * 2 * 2);
         assert_eq!(spec.attention_bytes(99, KvKind::Bf16), 100 * 8 * 4 * 64 * 2 * 2);
     }

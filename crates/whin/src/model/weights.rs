@@ -10,7 +10,7 @@ use whin_kernels::{Backend, WeightKind};
 use super::forms::Weights;
 use super::inventory::{self, Destination};
 use super::plan::Load;
-use super::spec::Spec;
+use super::spec::{Experts, FeedForward, Mixer, Spec};
 use crate::cache::{Cell, Keeper, Kept, Packed};
 use crate::checkpoint::TensorRef;
 use crate::{Error, ErrorKind, Result};
@@ -31,16 +31,26 @@ pub struct Model<B: Backend> {
 pub struct LayerWeights<B: Backend> {
     /// The norm before the mixer. (width,)
     pub mixer_norm: Option<B::Vector>,
-    /// Of the attention.
-    pub attention: AttentionWeights<B>,
+    /// Of the mixer.
+    pub mixer: MixerWeights<B>,
     /// The norm behind the mixer. (width,)
     pub mixer_post_norm: Option<B::Vector>,
     /// The norm before the feed-forward part. (width,)
     pub feed_forward_norm: Option<B::Vector>,
     /// Of the feed-forward part.
-    pub gated: GatedWeights<B>,
+    pub feed_forward: FeedForwardWeights<B>,
     /// The norm behind the feed-forward part. (width,)
     pub feed_forward_post_norm: Option<B::Vector>,
+}
+
+/// The weights of what looks at other positions.
+pub enum MixerWeights<B: Backend> {
+    /// Of attention.
+    Attention(AttentionWeights<B>),
+    /// Of the gated delta rule.
+    Delta(DeltaWeights<B>),
+    /// Of a gated convolution.
+    ShortConv(ShortConvWeights<B>),
 }
 
 /// The weights of one attention.
@@ -61,6 +71,44 @@ pub struct AttentionWeights<B: Backend> {
     pub out_bias: Option<B::Vector>,
 }
 
+/// The weights of a convolution of each channel by itself.
+pub struct ConvolutionWeights<B: Backend> {
+    /// The oldest position first. (taps, channels)
+    pub taps: B::Vector,
+    /// (channels,)
+    pub bias: Option<B::Vector>,
+}
+
+/// The weights of one gated delta rule.
+pub struct DeltaWeights<B: Backend> {
+    /// (queries | keys | values | gates | b | a, width)
+    pub inputs: Arc<B::Weight>,
+    /// Over queries, keys and values.
+    pub convolution: ConvolutionWeights<B>,
+    /// (value_heads,)
+    pub rates: B::Vector,
+    /// (value_heads,)
+    pub time_bias: B::Vector,
+    /// (value_dim,)
+    pub norm: B::Vector,
+    /// (width, value_heads · value_dim)
+    pub out: Arc<B::Weight>,
+}
+
+/// The weights of one gated convolution.
+pub struct ShortConvWeights<B: Backend> {
+    /// (3 · width, width): gates before, gates behind, inputs
+    pub inputs: Arc<B::Weight>,
+    /// (3 · width,)
+    pub inputs_bias: Option<B::Vector>,
+    /// Over `width` channels.
+    pub convolution: ConvolutionWeights<B>,
+    /// (width, width)
+    pub out: Arc<B::Weight>,
+    /// (width,)
+    pub out_bias: Option<B::Vector>,
+}
+
 /// The weights of one gated feed-forward part.
 pub struct GatedWeights<B: Backend> {
     /// (2 · inner, width)
@@ -71,6 +119,40 @@ pub struct GatedWeights<B: Backend> {
     pub down: Arc<B::Weight>,
     /// (width,)
     pub down_bias: Option<B::Vector>,
+}
+
+/// The weights of one feed-forward part.
+pub enum FeedForwardWeights<B: Backend> {
+    /// Of a gated layer.
+    Gated(GatedWeights<B>),
+    /// Of a mixture of experts.
+    Experts(ExpertsWeights<B>),
+}
+
+/// The weights of one mixture of experts.
+pub struct ExpertsWeights<B: Backend> {
+    /// (experts, width)
+    pub router: Arc<B::Weight>,
+    /// (experts,)
+    pub router_bias: Option<B::Vector>,
+    /// (experts · 2 · inner, width)
+    pub gate_up: Arc<B::Weight>,
+    /// (experts · 2 · inner,)
+    pub gate_up_bias: Option<B::Vector>,
+    /// (experts · width, inner)
+    pub down: Arc<B::Weight>,
+    /// (experts · width,)
+    pub down_bias: Option<B::Vector>,
+    /// Of the expert for every row.
+    pub shared: Option<SharedWeights<B>>,
+}
+
+/// The weights of an expert that works on every row.
+pub struct SharedWeights<B: Backend> {
+    /// What it is.
+    pub gated: GatedWeights<B>,
+    /// Of its share. (width,)
+    pub row_gate: Option<B::Vector>,
 }
 
 /// How far loading has come: bytes of the files' tensors, and of how many.
@@ -232,8 +314,7 @@ fn each<B: Backend>(
             let (matrix, shape) = matrix(backend, &load.parts, kind)?;
             Made::Matrix(Arc::new(matrix), kind, shape)
         } else {
-            let numbers = load.parts.iter().flat_map(|part| part.view().to_vec());
-            Made::Vector(numbers.map(|number| number + load.raise).collect())
+            Made::Vector(load.numbers())
         };
         for part in &load.parts {
             part.release();
@@ -311,25 +392,22 @@ impl<B: Backend> Loaded<B> {
     fn assemble(mut self, spec: &Spec) -> Result<Model<B>> {
         use Destination as To;
         let mut layers = Vec::with_capacity(spec.layers.len());
-        for index in 0..spec.layers.len() {
+        for (index, layer) in spec.layers.iter().enumerate() {
             layers.push(LayerWeights {
                 mixer_norm: self.vectors.remove(&To::MixerNorm(index)),
-                attention: AttentionWeights {
-                    qkv: self.matrix(To::Qkv(index))?,
-                    qkv_bias: self.vectors.remove(&To::QkvBias(index)),
-                    q_norm: self.vectors.remove(&To::QNorm(index)),
-                    k_norm: self.vectors.remove(&To::KNorm(index)),
-                    sinks: self.vectors.remove(&To::Sinks(index)),
-                    out: self.matrix(To::Output(index))?,
-                    out_bias: self.vectors.remove(&To::OutputBias(index)),
-                },
+                mixer: self.mixer(index, &layer.mixer)?,
                 mixer_post_norm: self.vectors.remove(&To::MixerPostNorm(index)),
                 feed_forward_norm: self.vectors.remove(&To::FeedForwardNorm(index)),
-                gated: GatedWeights {
-                    gate_up: self.matrix(To::GateUp(index))?,
-                    gate_up_bias: self.vectors.remove(&To::GateUpBias(index)),
-                    down: self.matrix(To::Down(index))?,
-                    down_bias: self.vectors.remove(&To::DownBias(index)),
+                feed_forward: match &layer.feed_forward {
+                    FeedForward::Gated(_) => FeedForwardWeights::Gated(GatedWeights {
+                        gate_up: self.matrix(To::GateUp(index))?,
+                        gate_up_bias: self.vectors.remove(&To::GateUpBias(index)),
+                        down: self.matrix(To::Down(index))?,
+                        down_bias: self.vectors.remove(&To::DownBias(index)),
+                    }),
+                    FeedForward::Experts(experts) => {
+                        FeedForwardWeights::Experts(self.experts(index, experts)?)
+                    }
                 },
                 feed_forward_post_norm: self.vectors.remove(&To::FeedForwardPostNorm(index)),
             });
@@ -339,6 +417,66 @@ impl<B: Backend> Loaded<B> {
             layers,
             norm: self.vector(To::Norm)?,
             head: self.matrices.remove(&To::Head),
+        })
+    }
+
+    fn mixer(&mut self, index: usize, mixer: &Mixer) -> Result<MixerWeights<B>> {
+        use Destination as To;
+        Ok(match mixer {
+            Mixer::Attention(_) => MixerWeights::Attention(AttentionWeights {
+                qkv: self.matrix(To::Qkv(index))?,
+                qkv_bias: self.vectors.remove(&To::QkvBias(index)),
+                q_norm: self.vectors.remove(&To::QNorm(index)),
+                k_norm: self.vectors.remove(&To::KNorm(index)),
+                sinks: self.vectors.remove(&To::Sinks(index)),
+                out: self.matrix(To::Output(index))?,
+                out_bias: self.vectors.remove(&To::OutputBias(index)),
+            }),
+            Mixer::Delta(_) => MixerWeights::Delta(DeltaWeights {
+                inputs: self.matrix(To::Inputs(index))?,
+                convolution: self.convolution(index)?,
+                rates: self.vector(To::Rates(index))?,
+                time_bias: self.vector(To::TimeBias(index))?,
+                norm: self.vector(To::DeltaNorm(index))?,
+                out: self.matrix(To::Output(index))?,
+            }),
+            Mixer::ShortConv(_) => MixerWeights::ShortConv(ShortConvWeights {
+                inputs: self.matrix(To::Inputs(index))?,
+                inputs_bias: self.vectors.remove(&To::InputsBias(index)),
+                convolution: self.convolution(index)?,
+                out: self.matrix(To::Output(index))?,
+                out_bias: self.vectors.remove(&To::OutputBias(index)),
+            }),
+        })
+    }
+
+    fn convolution(&mut self, index: usize) -> Result<ConvolutionWeights<B>> {
+        let taps = self.vector(Destination::Taps(index))?;
+        Ok(ConvolutionWeights { taps, bias: self.vectors.remove(&Destination::TapsBias(index)) })
+    }
+
+    fn experts(&mut self, layer: usize, experts: &Experts) -> Result<ExpertsWeights<B>> {
+        use Destination as To;
+        let shared = match &experts.shared {
+            None => None,
+            Some(_) => Some(SharedWeights {
+                gated: GatedWeights {
+                    gate_up: self.matrix(To::SharedGateUp(layer))?,
+                    gate_up_bias: self.vectors.remove(&To::SharedGateUpBias(layer)),
+                    down: self.matrix(To::SharedDown(layer))?,
+                    down_bias: self.vectors.remove(&To::SharedDownBias(layer)),
+                },
+                row_gate: self.vectors.remove(&To::SharedGate(layer)),
+            }),
+        };
+        Ok(ExpertsWeights {
+            router: self.matrix(To::Router(layer))?,
+            router_bias: self.vectors.remove(&To::RouterBias(layer)),
+            gate_up: self.matrix(To::ExpertsGateUp(layer))?,
+            gate_up_bias: self.vectors.remove(&To::ExpertsGateUpBias(layer)),
+            down: self.matrix(To::ExpertsDown(layer))?,
+            down_bias: self.vectors.remove(&To::ExpertsDownBias(layer)),
+            shared,
         })
     }
 

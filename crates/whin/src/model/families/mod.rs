@@ -2,10 +2,13 @@
 
 mod cohere2;
 mod dense;
+mod experts;
 mod gemma;
 mod gguf;
 mod glm4;
+mod gpt_oss;
 mod granite;
+mod lfm2;
 mod llama;
 #[cfg(test)]
 mod made_up;
@@ -15,7 +18,11 @@ mod olmo2;
 mod phi3;
 mod quantization;
 mod qwen2;
+mod qwen2_moe;
 mod qwen3;
+mod qwen3_5;
+mod qwen3_moe;
+mod qwen3_next;
 mod qwen_vl;
 mod smollm3;
 
@@ -70,6 +77,12 @@ const FAMILIES: &[Family] = &[
         names: &names::COMMON,
     },
     Family {
+        model_type: "lfm2",
+        architectures: &["Lfm2ForCausalLM", "Lfm2Model"],
+        read: lfm2::read,
+        names: &lfm2::NAMES,
+    },
+    Family {
         model_type: "llama",
         architectures: &["LlamaForCausalLM", "LlamaModel"],
         read: llama::read,
@@ -104,6 +117,42 @@ const FAMILIES: &[Family] = &[
         architectures: &["Qwen3ForCausalLM", "Qwen3Model"],
         read: qwen3::read,
         names: &names::COMMON,
+    },
+    Family {
+        model_type: "qwen2_moe",
+        architectures: &["Qwen2MoeForCausalLM", "Qwen2MoeModel"],
+        read: qwen2_moe::read,
+        names: &names::COMMON,
+    },
+    Family {
+        model_type: "qwen3_moe",
+        architectures: &["Qwen3MoeForCausalLM", "Qwen3MoeModel"],
+        read: qwen3_moe::read,
+        names: &names::COMMON,
+    },
+    Family {
+        model_type: "gpt_oss",
+        architectures: &["GptOssForCausalLM", "GptOssModel"],
+        read: gpt_oss::read,
+        names: &gpt_oss::NAMES,
+    },
+    Family {
+        model_type: "qwen3_5_moe_text",
+        architectures: &["Qwen3_5MoeForCausalLM", "Qwen3_5MoeTextModel"],
+        read: qwen3_5::read_moe,
+        names: &qwen3_5::NAMES,
+    },
+    Family {
+        model_type: "qwen3_5_text",
+        architectures: &["Qwen3_5ForCausalLM", "Qwen3_5TextModel"],
+        read: qwen3_5::read,
+        names: &qwen3_5::NAMES,
+    },
+    Family {
+        model_type: "qwen3_next",
+        architectures: &["Qwen3NextForCausalLM", "Qwen3NextModel"],
+        read: qwen3_next::read,
+        names: &qwen3_next::NAMES,
     },
     Family {
         model_type: "smollm3",
@@ -176,6 +225,18 @@ const FAMILIES: &[Family] = &[
         architectures: &["Qwen2VLForConditionalGeneration", "Qwen2VLModel"],
         read: multimodal::qwen2_vl,
         names: &multimodal::NAMES,
+    },
+    Family {
+        model_type: "qwen3_5",
+        architectures: &["Qwen3_5ForConditionalGeneration", "Qwen3_5Model"],
+        read: multimodal::qwen3_5,
+        names: &multimodal::QWEN3_5_NAMES,
+    },
+    Family {
+        model_type: "qwen3_5_moe",
+        architectures: &["Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeModel"],
+        read: multimodal::qwen3_5_moe,
+        names: &multimodal::QWEN3_5_NAMES,
     },
     Family {
         model_type: "qwen3_vl",
@@ -276,6 +337,7 @@ const TRAINING: &[&str] = &[
     "hidden_dropout_prob",
     "initializer_range",
     "resid_pdrop",
+    "router_aux_loss_coef",
 ];
 
 /// Labels of tasks, and tokens that only other programs treat apart.

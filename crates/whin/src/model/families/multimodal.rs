@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Read, cohere2, gemma, llama, mistral, qwen_vl, qwen2, qwen3};
+use super::{Read, cohere2, gemma, llama, mistral, qwen_vl, qwen2, qwen3, qwen3_5};
 use crate::checkpoint::Storage;
 use crate::model::config::Fields;
 use crate::model::names::{self, Names};
@@ -34,6 +34,8 @@ const QWEN2_VL: Whole = Whole {
 const QWEN2_5_VL: Whole =
     Whole { texts: &[("qwen2_5_vl_text", qwen_vl::read2), ("qwen2_5_vl", qwen_vl::read2)], ..QWEN2_VL };
 const QWEN3_VL: Whole = Whole { texts: &[("qwen3_vl_text", qwen_vl::read3)], ..WHOLE };
+const QWEN3_5: Whole = Whole { texts: &[("qwen3_5_text", qwen3_5::read)], ..WHOLE };
+const QWEN3_5_MOE: Whole = Whole { texts: &[("qwen3_5_moe_text", qwen3_5::read_moe)], ..WHOLE };
 const LLAVA: Whole = Whole {
     texts: &[("llama", llama::read), ("mistral", mistral::read), ("qwen2", qwen2::read)],
     text_ties: true,
@@ -65,6 +67,14 @@ pub(super) fn qwen2_5_vl(config: &mut Fields<'_>) -> Spec {
 
 pub(super) fn qwen3_vl(config: &mut Fields<'_>) -> Spec {
     read(config, &QWEN3_VL)
+}
+
+pub(super) fn qwen3_5(config: &mut Fields<'_>) -> Spec {
+    read(config, &QWEN3_5)
+}
+
+pub(super) fn qwen3_5_moe(config: &mut Fields<'_>) -> Spec {
+    read(config, &QWEN3_5_MOE)
 }
 
 pub(super) fn llava(config: &mut Fields<'_>) -> Spec {
@@ -109,7 +119,10 @@ pub(super) const GEMMA3_NAMES: Names = within(gemma::NAMES);
 /// Those of Cohere 2.
 pub(super) const COHERE2_NAMES: Names = within(cohere2::NAMES);
 
-/// What begins the names of tensors for images.
+/// Those of Qwen3.5.
+pub(super) const QWEN3_5_NAMES: Names = within(qwen3_5::NAMES);
+
+/// What begins the names of tensors for images, and for heads that predict further tokens.
 const IGNORED: &[&str] = &[
     "image_newline",
     "model.connector.",
@@ -118,6 +131,7 @@ const IGNORED: &[&str] = &[
     "model.vision_model.",
     "model.vision_tower.",
     "model.visual.",
+    "mtp.",
     "multi_modal_projector.",
     "vision_model.",
     "vision_tower.",

@@ -1,6 +1,6 @@
 //! `quantization_config`: read where it describes weights that are read, refused by the name of the method otherwise.
 //!
-//! Keys, defaults and spellings are those of `FineGrainedFP8Config` in transformers 5.17.
+//! Keys, defaults and spellings are those of `FineGrainedFP8Config` and `Mxfp4Config` in transformers 5.17.
 
 use serde_json::{Map, Value};
 use whin_kernels::Dtype;
@@ -33,7 +33,6 @@ const METHODS: &[(&str, &str)] = &[
     ("fp_quant", "FP-Quant"),
     ("auto-round", "AutoRound"),
     ("intel/auto-round", "AutoRound"),
-    ("mxfp4", "MXFP4"),
     ("mxfp8", "MXFP8"),
     ("nvfp4", "NVFP4"),
     ("modelopt", "ModelOpt"),
@@ -68,8 +67,9 @@ pub(super) fn read(config: &mut Fields<'_>) -> Storage {
     let mut fields = Fields::new(map, "quantization_config.");
     let storage = match map.get("quant_method") {
         Some(Value::String(method)) if method == "fp8" => Storage::Fp8(fp8(&mut fields)),
+        Some(Value::String(method)) if method == "mxfp4" => mxfp4(&mut fields),
         _ => {
-            let accepted = format!("fp8, or no quantization_config; {}", other_weights(&method(map)));
+            let accepted = format!("fp8, mxfp4, or no quantization_config; {}", other_weights(&method(map)));
             fields.refuse("quant_method", &accepted);
             Storage::Unsaid
         }
@@ -132,7 +132,23 @@ fn fp8(fields: &mut Fields<'_>) -> Fp8 {
     }
     // Asks for the weights as floats, and to multiply with them: the same numbers.
     fields.flag("dequantize", false);
-    // Which modules are stored otherwise, the tensors say themselves.
+    modules(fields);
+    fields.refuse_unknown(|_| false);
+    Fp8 { block, dtype, static_activations: scheme.as_deref() == Some("static") }
+}
+
+/// The keys of MXFP4.
+fn mxfp4(fields: &mut Fields<'_>) -> Storage {
+    fields.get("quant_method");
+    // Asks for the weights as floats, and to multiply with them: the same numbers.
+    fields.flag("dequantize", false);
+    modules(fields);
+    fields.refuse_unknown(|_| false);
+    Storage::Mxfp4
+}
+
+/// Which modules are stored otherwise, the tensors say themselves.
+fn modules(fields: &mut Fields<'_>) {
     for key in ["modules_to_not_convert", "modules_to_convert", "ignored_layers"] {
         let is_name = |value: &Value| value.is_string();
         match fields.get(key) {
@@ -141,8 +157,6 @@ fn fp8(fields: &mut Fields<'_>) -> Fp8 {
             Some(_) => fields.refuse(key, "a list of names of modules, or null"),
         }
     }
-    fields.refuse_unknown(|_| false);
-    Fp8 { block, dtype, static_activations: scheme.as_deref() == Some("static") }
 }
 
 /// `weight_block_size`: two positive numbers, null for no blocks, and 128 by 128 where it is missing.

@@ -39,7 +39,8 @@ const QWEN3_VL: Defaults = Defaults {
     ..DEFAULTS
 };
 
-const AXES: Dialect = Dialect {
+/// Positions of three axes.
+pub(super) const AXES: Dialect = Dialect {
     kinds: &[
         ("default", "default"),
         ("mrope", "default"),
