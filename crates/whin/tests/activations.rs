@@ -12,7 +12,7 @@ fn read(name: &str) -> Option<Activation> {
     let json = json!({ "model_type": "qwen3", "hidden_act": name });
     match config::read(&serde_json::to_vec(&json).unwrap()) {
         Ok(spec) => {
-            let FeedForward::Gated(gated) = &spec.layers[0].feed_forward;
+            let FeedForward::Gated(gated) = &spec.layers[0].feed_forward else { panic!("not gated") };
             Some(gated.activation)
         }
         Err(error) => {

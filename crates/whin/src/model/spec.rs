@@ -262,22 +262,30 @@ impl Spec {
             outputs = outputs.max(rows * self.width.max(2 * experts.inner) as u64);
             hidden = hidden.max(rows * experts.inner as u64);
         }
-        let row = self.width + self.row_widths().iter().sum::<usize>();
+        let row = self.width + self.row_widths().iter().chain(&self.inner_widths()).sum::<usize>();
         4 * (rows as u64 * row as u64 + inputs + outputs + hidden + wanted as u64 * self.vocab as u64)
     }
 
-    /// The widths of the rows between the stages of a layer, enough for every layer: of queries with their gates, of what
-    /// attention finds, and of what stands between the products of the feed-forward part.
-    pub fn row_widths(&self) -> [usize; 3] {
-        let mut widest = [0; 3];
+    /// The widths of the rows between the stages of attention, enough for every layer: of queries with their gates, and of
+    /// what attention finds.
+    pub fn row_widths(&self) -> [usize; 2] {
+        let mut widest = [0; 2];
         for layer in &self.layers {
             let Mixer::Attention(attention) = &layer.mixer;
             let heads = attention.heads * attention.head_dim;
-            let inner = layer.feed_forward.gated().map_or(0, |gated| gated.inner);
-            let own = [if attention.gated { 2 * heads } else { heads }, heads, inner];
+            let own = [if attention.gated { 2 * heads } else { heads }, heads];
             widest = std::array::from_fn(|i| widest[i].max(own[i]));
         }
         widest
+    }
+
+    /// The widths of what stands between the products of gated layers, each once, in rising order.
+    pub fn inner_widths(&self) -> Vec<usize> {
+        let inner = |layer: &Layer| Some(layer.feed_forward.gated()?.inner);
+        let mut widths: Vec<usize> = self.layers.iter().filter_map(inner).collect();
+        widths.sort_unstable();
+        widths.dedup();
+        widths
     }
 
     /// Bytes of keys and values that a row at `position` reads when they are kept as `kind`; at most `u64::MAX`.

@@ -62,8 +62,9 @@ impl Tensors {
                 return Vec::new();
             }
         }
-        let exponents = slices(&scales, count, &[rows, groups]);
-        let pairs = slices(&blocks, count, &[rows, groups, GROUP / 2]).zip(exponents);
+        let (blocks_shape, scales_shape) = ([rows, groups, GROUP / 2], [rows, groups]);
+        let exponents = slices(&scales, count, &scales_shape);
+        let pairs = slices(&blocks, count, &blocks_shape).zip(exponents);
         let matrix = |(place, exponents)| TensorRef {
             place,
             dtype: Dtype::F4E2m1,

@@ -55,7 +55,8 @@ pub(super) fn count(
     layers: usize,
 ) -> usize {
     let other = if name == "num_experts" { "num_local_experts" } else { "num_experts" };
-    let count = config.integer(name, config_or(config, other, default), least, COUNT);
+    let named = config.get(other).and_then(Value::as_u64).and_then(|value| usize::try_from(value).ok());
+    let count = config.integer(name, named.map_or(default, |value| value.min(COUNT)), least, COUNT);
     if config.get(other).is_some() && config.integer(other, count, least, COUNT) != count {
         config.refuse(other, &format!("the same as {name} ({count}), which it is another name of"));
     }
@@ -79,15 +80,6 @@ pub(super) fn check_inner(config: &mut Fields<'_>, key: &str, count: usize, inne
     if count.saturating_mul(inner) > INNER {
         config.refuse(key, &format!("at most {INNER} numbers in all {count} experts"));
     }
-}
-
-/// A whole number where the key has one, for want of the key's other name.
-fn config_or(config: &mut Fields<'_>, key: &'static str, default: usize) -> usize {
-    config
-        .get(key)
-        .and_then(Value::as_u64)
-        .and_then(|value| usize::try_from(value).ok())
-        .map_or(default, |value| value.min(COUNT))
 }
 
 /// Puts experts into every `decoder_sparse_step`-th layer that `mlp_only_layers` does not name.
