@@ -1,6 +1,7 @@
-"""The table of tiny checkpoints: one case for each option that changes a Qwen3 model's arithmetic.
+"""The table of tiny checkpoints: one case for each option that changes a Qwen3 model's arithmetic. Those of other
+families are in families.py.
 
-A case says what the model is (keyword arguments of `Qwen3Config`), how its `config.json` spells that, and which
+A case says what the model is (keyword arguments of its config class), how its `config.json` spells that, and which
 change would take the option away again; `make.py` proves that this last change moves the logits.
 """
 from collections.abc import Callable
@@ -25,8 +26,9 @@ class Case:
     config: dict = field(default_factory=dict)
     # Rewrites the saved config.json in place: the spelling under test.
     spell: Callable[[dict], None] = lambda saved: None
-    # Configuration changes that switch the option off; None where there is nothing to switch off.
-    without: dict | None = None
+    # Configuration changes that switch the option off, or several of them, each of an option of its own; None where
+    # there is nothing to switch off.
+    without: dict | list[dict] | None = None
     prompt: int = 24
     dtype: torch.dtype = torch.bfloat16
     shard_size: str = "1GB"
@@ -34,9 +36,16 @@ class Case:
     margin: float = 0.02
     # How the projections are quantised.
     quantised: Quantised | None = None
+    # The model_type.
+    model: str = "qwen3"
+    # Whether the class of the model is for text alone.
+    is_text: bool = True
+    base: dict = field(default_factory=lambda: BASE)
+    # How many tokens are decoded.
+    greedy: int = 16
 
     def arguments(self, **changes) -> dict:
-        return {**BASE, **self.config, **changes}
+        return {**self.base, **self.config, **changes}
 
 
 def drop(*keys: str):

@@ -1,6 +1,6 @@
-"""Writes the tiny Qwen3 checkpoints of the engine's tests, each with the answers that transformers gives.
+"""Writes the tiny checkpoints of the engine's tests, each with the answers that transformers gives.
 
-Usage: python make.py [NAME ...]      (no name: all of cases.py, and the table of activations)
+Usage: python make.py [NAME ...]      (no name: all of cases.py, families.py and experts.py, and the table of activations)
 
 A folder of the fixtures holds a checkpoint and
 - golden.json: `note`, `seed`, `prompt_ids`, `greedy_ids`
@@ -8,6 +8,7 @@ A folder of the fixtures holds a checkpoint and
   `decode_logits` (greedy, vocabulary), whose row i follows greedy_ids[i], fed alone on top of the cache. So
   greedy_ids[0] is the arg-max of the last prefill row, and greedy_ids[i + 1] that of decode row i.
 """
+import copy
 import json
 import shutil
 import sys
@@ -16,22 +17,26 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, CONFIG_MAPPING
 from transformers.activations import ACT2FN
 from transformers.utils import logging
 
 from cases import CASES, Case
+from experts import EXPERTS
+from families import FAMILIES
 
 FIXTURES = Path(__file__).resolve().parents[2] / "crates/whin/tests/fixtures"
-GREEDY = 16
-FLOAT32 = dict(dtype=torch.float32, attn_implementation="eager")
-# Elementwise functions of one argument. prelu and xielu have trained parameters, which no Qwen3 checkpoint stores.
+FLOAT32 = dict(dtype=torch.float32, attn_implementation="eager", experts_implementation="eager")
+# Elementwise functions of one argument. prelu and xielu have trained parameters, which no checkpoint stores.
 ACTIVATIONS = sorted(set(ACT2FN) - {"prelu", "xielu"})
 
 
 def randomise(model, seed: int):
     """Fills every parameter so that each one matters: no unit norm, no zero bias, layers that outweigh the embedding."""
     draw = torch.Generator().manual_seed(seed)
+    # What an embedding is multiplied with, which would drown the layers.
+    scales = {f"{name}.weight": module.scalar_embed_scale for name, module in model.named_modules()
+              if hasattr(module, "scalar_embed_scale")}
     for name, parameter in sorted(model.named_parameters()):
         noise = torch.randn(parameter.shape, generator=draw, dtype=torch.float64)
         if name.endswith("bias"):
@@ -42,13 +47,26 @@ def randomise(model, seed: int):
         elif "norm" in name:
             value = 1.0 + 0.3 * noise
         else:
-            value = 2.0 * noise / parameter.shape[1] ** 0.5
+            value = 2.0 * noise / (parameter.shape[1] if parameter.ndim > 1 else 1) ** 0.5
+        if "norm" in name and not parameter.any():
+            value = value - 1.0  # stored as what the factors exceed one by
+        value = value / scales.get(name, 1.0)
         parameter.data = value.to(parameter.dtype)
+
+
+def configured(case: Case, **changes):
+    """The config of the case."""
+    return CONFIG_MAPPING[case.model](**copy.deepcopy(case.arguments(**changes)))
+
+
+def class_of(case: Case):
+    """The class of models with a head that reads text."""
+    return AutoModelForCausalLM if case.is_text else AutoModelForImageTextToText
 
 
 def write_checkpoint(case: Case, seed: int, folder: Path):
     """Writes config.json and the weights, the config in the spelling that the case asks for."""
-    model = Qwen3ForCausalLM(Qwen3Config(**case.arguments())).to(case.dtype)
+    model = class_of(case).from_config(configured(case), attn_implementation="eager").to(case.dtype)
     randomise(model, seed)
     model.save_pretrained(folder, max_shard_size=case.shard_size)
     (folder / "generation_config.json").unlink(missing_ok=True)
@@ -69,21 +87,20 @@ def meaning(case: Case, folder: Path) -> Path:
     return plain
 
 
-def load(folder: Path, config: Qwen3Config | None = None):
+def load(case: Case, folder: Path, config=None):
     """A fresh model: the dynamic rotary types keep state from earlier calls."""
-    return Qwen3ForCausalLM.from_pretrained(folder, config=config, **FLOAT32).eval()
+    return class_of(case).from_pretrained(folder, config=config, **FLOAT32).eval()
 
 
 @torch.inference_mode()
-def answer(model, prompt_ids: list[int], forced: list[int] | None = None):
-    """Logits of the prompt, logits of each decode step, the tokens decoded: prefill at once, then token by token.
-
-    The tokens are the greedy ones, or `forced`.
+def answer(model, prompt_ids: list[int], count: int, forced: list[int] | None = None):
+    """Logits of the prompt, logits of each of `count` decode steps, the tokens decoded: prefill at once, then token by
+    token. The tokens are the greedy ones, or `forced`.
     """
     out = model(input_ids=torch.tensor([prompt_ids]), use_cache=True)
     prefill, steps, tokens = out.logits[0], [], []
     last = prefill[-1]
-    for i in range(GREEDY):
+    for i in range(count):
         tokens.append(forced[i] if forced else int(last.argmax()))
         out = model(input_ids=torch.tensor([tokens[-1:]]), past_key_values=out.past_key_values, use_cache=True)
         last = out.logits[0, -1]
@@ -99,24 +116,25 @@ def is_clear(case: Case, prefill, steps, greedy) -> bool:
 
 
 def check(case: Case, folder: Path, prompt_ids, prefill, steps, greedy):
-    """The spelling means the same model, and the option under test moves the logits."""
-    meant = answer(load(folder, Qwen3Config(**case.arguments())), prompt_ids)
+    """The spelling means the same model, and each option under test moves the logits."""
+    meant = answer(load(case, folder, configured(case)), prompt_ids, case.greedy)
     assert torch.equal(meant[0], prefill) and torch.equal(meant[1], steps), f"{case.name}: the spelling changes the model"
     if case.quantised:
         case.quantised.check()
         flat = folder.with_name("flat")
         case.quantised.plain(folder.with_name(case.name), flat, flat=True)
-        plain = answer(load(flat), prompt_ids, greedy)
-    elif case.without is None:
-        return
+        plains = [load(case, flat)]
     else:
-        plain = answer(load(folder, Qwen3Config(**case.arguments(**case.without))), prompt_ids, greedy)
-    moved = max(float((plain[0] - prefill).std()), float((plain[1] - steps).std())) / float(prefill.std())
-    assert moved > 0.01, f"{case.name}: the option moves the logits by only {moved:.5f} standard deviations"
+        without = [case.without] if isinstance(case.without, dict) else case.without or []
+        plains = [load(case, folder, configured(case, **changes)) for changes in without]
+    for index, plain in enumerate(plains):
+        plain = answer(plain, prompt_ids, case.greedy, greedy)
+        moved = max(float((plain[0] - prefill).std()), float((plain[1] - steps).std())) / float(prefill.std())
+        assert moved > 0.01, f"{case.name}: option {index} moves the logits by only {moved:.5f} standard deviations"
 
 
 def make(case: Case):
-    vocabulary = case.arguments()["vocab_size"]
+    vocabulary = configured(case).get_text_config().vocab_size
     for seed in range(1, 200):
         draw = torch.Generator().manual_seed(1000 + seed)
         prompt_ids = torch.randint(vocabulary, (case.prompt,), generator=draw).tolist()
@@ -124,7 +142,7 @@ def make(case: Case):
             folder = Path(temporary) / case.name
             write_checkpoint(case, seed, folder)
             meant = meaning(case, folder)
-            prefill, steps, greedy = answer(load(meant), prompt_ids)
+            prefill, steps, greedy = answer(load(case, meant), prompt_ids, case.greedy)
             if not is_clear(case, prefill, steps, greedy):
                 continue
             check(case, meant, prompt_ids, prefill, steps, greedy)
@@ -152,7 +170,7 @@ def main(names: list[str]):
     logging.disable_progress_bar()
     torch.set_num_threads(1)
     FIXTURES.mkdir(parents=True, exist_ok=True)
-    known = {case.name: case for case in CASES}
+    known = {case.name: case for case in CASES + FAMILIES + EXPERTS}
     for name in names or known:
         seed, deviation = make(known[name])
         size = sum(file.stat().st_size for file in (FIXTURES / name).iterdir())

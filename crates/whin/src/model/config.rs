@@ -60,6 +60,7 @@ pub(super) struct Fields<'a> {
     map: &'a Map<String, Value>,
     prefix: &'a str,
     read: Vec<&'static str>,
+    repeated: Vec<&'a str>,
     /// One line for each problem: key, value, what would be accepted.
     pub problems: Vec<String>,
 }
@@ -67,7 +68,7 @@ pub(super) struct Fields<'a> {
 impl<'a> Fields<'a> {
     /// `prefix` stands before the keys in messages: `rope_parameters.`
     pub fn new(map: &'a Map<String, Value>, prefix: &'a str) -> Self {
-        Self { map, prefix, read: Vec::new(), problems: Vec::new() }
+        Self { map, prefix, read: Vec::new(), repeated: Vec::new(), problems: Vec::new() }
     }
 
     /// The value of `key`, which counts as read from now on.
@@ -81,6 +82,12 @@ impl<'a> Fields<'a> {
         let found = self.map.get(key).map_or("missing".to_owned(), shown);
         let key = shortened(key.to_owned(), 100);
         self.problems.push(format!("{}{key} is {found}; accepted: {accepted}", self.prefix));
+    }
+
+    /// Counts keys as read that `inner` has with the same values.
+    pub fn pass_repeated(&mut self, inner: &Map<String, Value>) {
+        let repeated = self.map.iter().filter(|(key, value)| inner.get(*key) == Some(value));
+        self.repeated.extend(repeated.map(|(key, _)| key.as_str()));
     }
 
     /// Takes over the problems of an inner object.
@@ -165,7 +172,11 @@ impl<'a> Fields<'a> {
                 Value::String(text) => text.is_empty(),
                 Value::Bool(true) | Value::Number(_) => false,
             };
-            if !unset && !harmless(key) && !self.read.contains(&key.as_str()) {
+            if !unset
+                && !harmless(key)
+                && !self.read.contains(&key.as_str())
+                && !self.repeated.contains(&key.as_str())
+            {
                 self.refuse(key, "no such key, since it may change what the model computes");
             }
         }

@@ -20,7 +20,33 @@ pub(super) struct Heads<'a> {
     pub partial: Option<f64>,
     /// The layer types that occur.
     pub layer_types: &'a [&'static str],
+    /// How the family's class spells it.
+    pub dialect: &'static Dialect,
 }
+
+/// What config classes have each in their own way.
+pub(super) struct Dialect {
+    /// The names of kinds, and which of [`KINDS`] each means.
+    pub kinds: &'static [(&'static str, &'static str)],
+    /// Keys of dictionaries that change nothing for a text.
+    pub harmless: &'static [&'static str],
+    /// `original_max_position_embeddings` beside the dictionary where no key names it.
+    pub original: Option<usize>,
+    /// Types of layers that have a base each, a scaling being that of the first alone.
+    pub bases: &'static [Base],
+}
+
+/// The base of the layers of one type.
+pub(super) struct Base {
+    pub layer_type: &'static str,
+    /// The key beside the dictionary.
+    pub key: &'static str,
+    /// Where no key names it.
+    pub theta: f64,
+}
+
+/// As most classes have it.
+pub(super) const COMMON: Dialect = Dialect { kinds: KINDS, harmless: &[], original: None, bases: &[] };
 
 /// The rotary embeddings of a model.
 pub(super) struct Ropes {
@@ -33,7 +59,16 @@ pub(super) struct Ropes {
 
 const THETA: (f64, f64) = (1.0 + f64::EPSILON, 1e30);
 const FACTOR: (f64, f64) = (1.0, 1e6);
-const KINDS: &str = "default, linear, dynamic, llama3, yarn, longrope";
+
+/// All kinds, by the names that they have in most classes.
+pub(super) const KINDS: &[(&str, &str)] = &[
+    ("default", "default"),
+    ("linear", "linear"),
+    ("dynamic", "dynamic"),
+    ("llama3", "llama3"),
+    ("yarn", "yarn"),
+    ("longrope", "longrope"),
+];
 
 /// All layer types that may name a rotary embedding of their own.
 const NESTED: [&str; 2] = ["full_attention", "sliding_attention"];
@@ -41,12 +76,13 @@ const NESTED: [&str; 2] = ["full_attention", "sliding_attention"];
 /// Reads the keys `rope_parameters`, `rope_scaling`, `rope_theta`, `partial_rotary_factor` and
 /// `original_max_position_embeddings`.
 pub(super) fn read(config: &mut Fields<'_>, heads: &Heads<'_>) -> Ropes {
+    if !heads.dialect.bases.is_empty() {
+        return read_by_type(config, heads);
+    }
     let (prefix, merged) = merge(config);
-    let mut outer = Outer {
-        theta: heads.default_theta,
-        partial: None,
-        original: config.integer_or_null("original_max_position_embeddings", 2, 1 << 30),
-    };
+    let original = config.integer_or_null("original_max_position_embeddings", 2, 1 << 30);
+    let mut outer =
+        Outer { theta: heads.default_theta, partial: None, original: original.or(heads.dialect.original) };
     if config.get("rope_theta").is_some() {
         outer.theta = config.number("rope_theta", THETA.0, THETA.1);
     }
@@ -80,6 +116,48 @@ pub(super) fn read(config: &mut Fields<'_>, heads: &Heads<'_>) -> Ropes {
     ropes
 }
 
+/// Reads a dictionary for each of [`Dialect::bases`], or the older keys beside it: a base each, and `rope_scaling` for the
+/// first.
+fn read_by_type(config: &mut Fields<'_>, heads: &Heads<'_>) -> Ropes {
+    let mut ropes = Ropes { ropes: Vec::new(), of_type: Vec::new(), max_positions: heads.max_positions };
+    let mut outer = Outer { theta: 0.0, partial: partial(config, heads).or(heads.partial), original: None };
+    let mut all = Map::new();
+    join(config, "rope_parameters", &mut all);
+    let mut fields = Fields::new(&all, "rope_parameters.");
+    let mut found = Vec::new();
+    for (index, base) in heads.dialect.bases.iter().enumerate() {
+        let mut merged = match fields.get(base.layer_type) {
+            Some(Value::Object(map)) => map.clone(),
+            None | Some(Value::Null) => Map::new(),
+            Some(_) => {
+                fields
+                    .refuse(base.layer_type, "an object with the rotary embedding of these layers, or null");
+                Map::new()
+            }
+        };
+        if index == 0 {
+            join(config, "rope_scaling", &mut merged);
+        }
+        outer.theta = match config.get(base.key) {
+            None => base.theta,
+            Some(_) => config.number(base.key, THETA.0, THETA.1),
+        };
+        let prefix = format!("rope_parameters.{}.", base.layer_type);
+        let mut inner = Fields::new(&merged, &prefix);
+        found.push(one(&mut inner, heads, &outer));
+        config.absorb(inner);
+    }
+    fields.refuse_unknown(|_| false);
+    config.absorb(fields);
+    for layer_type in heads.layer_types {
+        let bases = heads.dialect.bases.iter().zip(&found);
+        let rope = bases.filter(|(base, _)| base.layer_type == *layer_type).map(|(_, rope)| rope).next();
+        ropes.of_type.push(ropes.ropes.len());
+        ropes.add(rope.unwrap_or(&found[0]).clone(), heads);
+    }
+    ropes
+}
+
 /// What stands beside the rope dictionary.
 struct Outer {
     theta: f64,
@@ -91,7 +169,7 @@ struct Outer {
 impl Ropes {
     fn add(&mut self, rope: Rope, heads: &Heads<'_>) {
         // Dynamic scaling counts from the declared length. For yarn it ought to be the stretched length already, but
-        // the recipe for Qwen3 leaves it as it was. The other kinds declare the stretched length.
+        // a published recipe leaves it as it was. The other kinds declare the stretched length.
         let stretched = match rope.scaling {
             Scaling::Dynamic { factor, original } | Scaling::Yarn { factor, original, .. } => {
                 ((factor * original as f64) as usize).min(1 << 30)
@@ -106,30 +184,30 @@ impl Ropes {
 /// The union of `rope_parameters` and `rope_scaling`, and what to call it.
 fn merge(config: &mut Fields<'_>) -> (&'static str, Map<String, Value>) {
     let mut merged = Map::new();
-    let mut prefix = "rope_parameters.";
-    for (key, name) in [("rope_parameters", "rope_parameters."), ("rope_scaling", "rope_scaling.")] {
-        match config.get(key) {
-            None | Some(Value::Null) => {}
-            Some(Value::Object(map)) => {
-                if merged.is_empty() && !map.is_empty() {
-                    prefix = name;
-                }
-                for (inner, value) in map {
-                    match merged.insert(inner.clone(), value.clone()) {
-                        Some(earlier) if !same(&earlier, value) => {
-                            let inner = shortened(inner.clone(), 100);
-                            let accepted =
-                                format!("the same {inner} as in rope_parameters, or one of the two");
-                            config.refuse(key, &accepted);
-                        }
-                        _ => {}
+    join(config, "rope_parameters", &mut merged);
+    let prefix = if merged.is_empty() { "rope_scaling." } else { "rope_parameters." };
+    join(config, "rope_scaling", &mut merged);
+    (if merged.is_empty() { "rope_parameters." } else { prefix }, merged)
+}
+
+/// Adds what the object `key` holds. A contradiction to what is there already is refused.
+fn join(config: &mut Fields<'_>, key: &'static str, merged: &mut Map<String, Value>) {
+    match config.get(key) {
+        None | Some(Value::Null) => {}
+        Some(Value::Object(map)) => {
+            for (inner, value) in map {
+                match merged.insert(inner.clone(), value.clone()) {
+                    Some(earlier) if !same(&earlier, value) => {
+                        let inner = shortened(inner.clone(), 100);
+                        let accepted = format!("the same {inner} as in rope_parameters, or one of the two");
+                        config.refuse(key, &accepted);
                     }
+                    _ => {}
                 }
             }
-            Some(_) => config.refuse(key, "an object or null"),
         }
+        Some(_) => config.refuse(key, "an object or null"),
     }
-    (prefix, merged)
 }
 
 /// Whether two values mean the same: numbers by value, 10000 being 10000.0.
@@ -152,7 +230,7 @@ fn one(fields: &mut Fields<'_>, heads: &Heads<'_>, outer: &Outer) -> Rope {
         fields.refuse("partial_rotary_factor", "a share of the head that is an even number of at least 2");
     }
     let pairs = (turned / 2).max(1);
-    let scaling = match kind(fields) {
+    let scaling = match kind(fields, heads.dialect) {
         Some("linear") => Scaling::Linear { factor: fields.number("factor", FACTOR.0, FACTOR.1) },
         Some("dynamic") => {
             if pairs < 2 {
@@ -168,7 +246,7 @@ fn one(fields: &mut Fields<'_>, heads: &Heads<'_>, outer: &Outer) -> Rope {
         // An unknown kind is one problem already; its other keys would only add noise.
         _ => return Rope { pairs, theta, scaling: Scaling::Default },
     };
-    fields.refuse_unknown(|_| false);
+    fields.refuse_unknown(|key| heads.dialect.harmless.contains(&key));
     Rope { pairs, theta, scaling }
 }
 
@@ -184,20 +262,23 @@ fn partial(fields: &mut Fields<'_>, heads: &Heads<'_>) -> Option<f64> {
 }
 
 /// `rope_type`, or `type` as it was once called. None, with a problem noted, where it is unknown.
-fn kind<'a>(fields: &mut Fields<'a>) -> Option<&'a str> {
+fn kind(fields: &mut Fields<'_>, dialect: &Dialect) -> Option<&'static str> {
+    let meaning = |value: &Value| {
+        let found = dialect.kinds.iter().find(|(name, _)| value.as_str() == Some(*name));
+        found.map(|(_, kind)| *kind)
+    };
     let (new, old) = (fields.get("rope_type"), fields.get("type"));
     let key = if new.is_some() { "rope_type" } else { "type" };
-    if new.is_some() && old.is_some() && new != old {
+    if new.is_some() && old.is_some() && new != old && new.and_then(meaning) != old.and_then(meaning) {
         fields.refuse("type", "the same as rope_type");
     }
-    match new.or(old) {
-        None => Some("default"),
-        Some(Value::String(kind)) if KINDS.split(", ").any(|known| known == kind) => Some(kind),
-        Some(_) => {
-            fields.refuse(key, &format!("one of {KINDS}"));
-            None
-        }
+    let Some(value) = new.or(old) else { return Some("default") };
+    let kind = meaning(value);
+    if kind.is_none() {
+        let names: Vec<_> = dialect.kinds.iter().map(|(name, _)| *name).collect();
+        fields.refuse(key, &format!("one of {}", names.join(", ")));
     }
+    kind
 }
 
 /// The length of the texts of the first training. A key beside the dictionary wins, as in the reference.

@@ -5,7 +5,7 @@ use whin_kernels::Activation;
 
 use crate::checkpoint::Storage;
 use crate::model::config::Fields;
-use crate::model::rope_parameters::{self, Heads, Ropes};
+use crate::model::rope_parameters::{self, Dialect, Heads, Ropes};
 use crate::model::spec::{Attention, Bias, FeedForward, Gated, Layer, Mixer, Norms, Spec};
 
 /// Bounds of sizes. With them no product or sum over the weights comes near 2⁶⁴.
@@ -30,7 +30,11 @@ pub(super) struct Defaults {
     pub head_dim: Option<usize>,
     pub max_positions: usize,
     pub norm_eps: f64,
+    /// The key of `norm_eps`.
+    pub norm_eps_key: &'static str,
     pub theta: f64,
+    /// How the rotary embedding is spelled.
+    pub dialect: &'static Dialect,
     /// The share of a head that turns; none where the class knows no such thing.
     pub partial_rotary: Option<f64>,
     pub activation: &'static str,
@@ -52,7 +56,9 @@ pub(super) const DEFAULTS: Defaults = Defaults {
     head_dim: None,
     max_positions: 2048,
     norm_eps: 1e-6,
+    norm_eps_key: "rms_norm_eps",
     theta: 10_000.0,
+    dialect: &rope_parameters::COMMON,
     partial_rotary: None,
     activation: "silu",
     activation_key: "hidden_act",
@@ -103,7 +109,7 @@ impl Dense {
             width,
             layers: config.integer("num_hidden_layers", defaults.layers, 1, LAYERS),
             max_positions: config.integer("max_position_embeddings", defaults.max_positions, 1, POSITIONS),
-            norm_eps: norm_eps(config, "rms_norm_eps", defaults.norm_eps),
+            norm_eps: norm_eps(config, defaults.norm_eps_key, defaults.norm_eps),
             attention: attention(config, defaults, width),
             gated: Gated {
                 inner: config.integer("intermediate_size", defaults.inner, 1, SIZE),
@@ -124,6 +130,7 @@ impl Dense {
             default_theta: self.defaults.theta,
             partial: self.defaults.partial_rotary,
             layer_types: &types,
+            dialect: self.defaults.dialect,
         };
         rope_parameters::read(config, &heads)
     }
@@ -173,7 +180,7 @@ impl Dense {
     /// Token ids, or the one of the class where the key is missing.
     fn tokens(&self, config: &mut Fields<'_>, key: &'static str, default: Option<u32>) -> Vec<u32> {
         match config.get(key) {
-            None => default.into_iter().collect(),
+            None => default.into_iter().filter(|id| (*id as usize) < self.vocab).collect(),
             Some(_) => config.tokens(key, self.vocab),
         }
     }
@@ -181,6 +188,26 @@ impl Dense {
     /// Layers that all see everything and turn.
     pub fn all_full(&self) -> Vec<Kind> {
         vec![Kind { window: None, turns: true }; self.layers]
+    }
+
+    /// Layers of which those with the window of `sliding_window`, 4096 where the key is missing, are as `layer_types` names
+    /// them, or by default as `slides` says of each.
+    pub fn sliding(&self, config: &mut Fields<'_>, slides: impl Fn(usize) -> bool) -> Vec<Kind> {
+        let window = match config.get("sliding_window") {
+            None => Some(4096),
+            Some(Value::Null) => {
+                let named = !matches!(config.get("layer_types"), None | Some(Value::Null));
+                if !named && (0..self.layers).any(&slides) {
+                    config.refuse(
+                        "sliding_window",
+                        "a window, since layers slide where layer_types does not say",
+                    );
+                }
+                None
+            }
+            Some(_) => Some(config.integer("sliding_window", 4096, 1, POSITIONS)),
+        };
+        self.kinds(config, window, slides)
     }
 
     /// Layers as `layer_types` names them, those that slide with this window; by default as `slides` says of each.
@@ -250,6 +277,26 @@ pub(super) fn number(
     match config.get(key) {
         None => default,
         Some(_) => config.number(key, least, most),
+    }
+}
+
+/// A number that null switches off, and what it is where the key is missing.
+pub(super) fn optional(config: &mut Fields<'_>, key: &'static str, default: Option<f64>) -> Option<f32> {
+    let found = match config.get(key) {
+        None => default,
+        Some(_) => config.number_or_null(key, 1e-3, 1e6),
+    };
+    found.map(|number| number as f32)
+}
+
+/// A key that the class does not have, which may only say what the model is anyway.
+pub(super) fn fixed(config: &mut Fields<'_>, key: &'static str, value: &Value) {
+    let same = |found: &Value| match (found.as_f64(), value.as_f64()) {
+        (Some(found), Some(value)) => found == value,
+        _ => found == value,
+    };
+    if config.get(key).is_some_and(|found| !found.is_null() && !same(found)) {
+        config.refuse(key, &value.to_string());
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! Keys, defaults and arithmetic are those of `LlamaConfig` and `modeling_llama.py` in transformers 5.17.
 
-use super::dense::{DEFAULTS, Defaults, Dense};
+use serde_json::json;
+
+use super::dense::{self, DEFAULTS, Defaults, Dense};
 use crate::model::config::Fields;
 use crate::model::spec::{Bias, Spec};
 
@@ -12,6 +14,8 @@ const LLAMA: Defaults = Defaults { bos: Some(1), eos: Some(2), ..DEFAULTS };
 pub(super) fn read(config: &mut Fields<'_>) -> Spec {
     let mut dense = Dense::read(config, &LLAMA);
     biases(config, &mut dense);
+    // Some files say so.
+    dense::fixed(config, "is_llama_config", &json!(true));
     let kinds = dense.all_full();
     dense.spec(config, &kinds)
 }

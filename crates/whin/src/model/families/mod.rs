@@ -1,15 +1,26 @@
 //! The families of models that can be run. A new one is a reader of its config and a row in the table.
 
+mod cohere2;
 mod dense;
 mod experts;
+mod gemma;
+mod glm4;
 mod gpt_oss;
+mod granite;
 mod llama;
+#[cfg(test)]
+mod made_up;
 mod mistral;
+mod multimodal;
+mod olmo2;
+mod phi3;
 mod quantization;
 mod qwen2;
 mod qwen2_moe;
 mod qwen3;
 mod qwen3_moe;
+mod qwen_vl;
+mod smollm3;
 
 use serde_json::Value;
 
@@ -18,15 +29,48 @@ use super::names::{self, Names};
 use super::spec::Spec;
 use crate::checkpoint::Storage;
 
+/// Reads a config, noting problems in it.
+type Read = fn(&mut Fields<'_>) -> Spec;
+
 /// How a family is recognised, read and found in files.
 struct Family {
     model_type: &'static str,
     architectures: &'static [&'static str],
-    read: fn(&mut Fields<'_>) -> Spec,
+    read: Read,
     names: &'static Names,
 }
 
 const FAMILIES: &[Family] = &[
+    Family {
+        model_type: "cohere2",
+        architectures: &["Cohere2ForCausalLM", "Cohere2Model"],
+        read: cohere2::read,
+        names: &cohere2::NAMES,
+    },
+    Family {
+        model_type: "gemma2",
+        architectures: &["Gemma2ForCausalLM", "Gemma2Model"],
+        read: gemma::read2,
+        names: &gemma::NAMES,
+    },
+    Family {
+        model_type: "gemma3_text",
+        architectures: &["Gemma3ForCausalLM", "Gemma3TextModel"],
+        read: gemma::read3,
+        names: &gemma::NAMES,
+    },
+    Family {
+        model_type: "glm4",
+        architectures: &["Glm4ForCausalLM", "Glm4Model"],
+        read: glm4::read,
+        names: &glm4::NAMES,
+    },
+    Family {
+        model_type: "granite",
+        architectures: &["GraniteForCausalLM", "GraniteModel"],
+        read: granite::read,
+        names: &names::COMMON,
+    },
     Family {
         model_type: "llama",
         architectures: &["LlamaForCausalLM", "LlamaModel"],
@@ -38,6 +82,18 @@ const FAMILIES: &[Family] = &[
         architectures: &["MistralForCausalLM", "MistralModel"],
         read: mistral::read,
         names: &names::COMMON,
+    },
+    Family {
+        model_type: "olmo2",
+        architectures: &["Olmo2ForCausalLM", "Olmo2Model"],
+        read: olmo2::read,
+        names: &names::COMMON,
+    },
+    Family {
+        model_type: "phi3",
+        architectures: &["Phi3ForCausalLM", "Phi3Model"],
+        read: phi3::read,
+        names: &phi3::NAMES,
     },
     Family {
         model_type: "qwen2",
@@ -69,6 +125,92 @@ const FAMILIES: &[Family] = &[
         read: gpt_oss::read,
         names: &gpt_oss::NAMES,
     },
+    Family {
+        model_type: "smollm3",
+        architectures: &["SmolLM3ForCausalLM", "SmolLM3Model"],
+        read: smollm3::read,
+        names: &names::COMMON,
+    },
+    Family {
+        model_type: "aya_vision",
+        architectures: &["AyaVisionForConditionalGeneration", "AyaVisionModel"],
+        read: multimodal::cohere2,
+        names: &multimodal::COHERE2_NAMES,
+    },
+    Family {
+        model_type: "cohere2_vision",
+        architectures: &["Cohere2VisionForConditionalGeneration", "Cohere2VisionModel"],
+        read: multimodal::cohere2,
+        names: &multimodal::COHERE2_NAMES,
+    },
+    Family {
+        model_type: "gemma3",
+        architectures: &["Gemma3ForConditionalGeneration", "Gemma3Model"],
+        read: multimodal::gemma3,
+        names: &multimodal::GEMMA3_NAMES,
+    },
+    Family {
+        model_type: "idefics3",
+        architectures: &["Idefics3ForConditionalGeneration", "Idefics3Model"],
+        read: multimodal::idefics3,
+        names: &multimodal::NAMES,
+    },
+    Family {
+        model_type: "internvl",
+        architectures: &["InternVLForConditionalGeneration", "InternVLModel"],
+        read: multimodal::internvl,
+        names: &multimodal::NAMES,
+    },
+    Family {
+        model_type: "llava",
+        architectures: &["LlavaForConditionalGeneration", "LlavaModel"],
+        read: multimodal::llava,
+        names: &multimodal::NAMES,
+    },
+    Family {
+        model_type: "llava_next",
+        architectures: &["LlavaNextForConditionalGeneration", "LlavaNextModel"],
+        read: multimodal::llava_next,
+        names: &multimodal::NAMES,
+    },
+    Family {
+        model_type: "llava_onevision",
+        architectures: &["LlavaOnevisionForConditionalGeneration", "LlavaOnevisionModel"],
+        read: multimodal::llava,
+        names: &multimodal::NAMES,
+    },
+    Family {
+        model_type: "mistral3",
+        architectures: &["Mistral3ForConditionalGeneration", "Mistral3Model"],
+        read: multimodal::mistral3,
+        names: &multimodal::NAMES,
+    },
+    Family {
+        model_type: "qwen2_5_vl",
+        architectures: &["Qwen2_5_VLForConditionalGeneration", "Qwen2_5_VLModel"],
+        read: multimodal::qwen2_5_vl,
+        names: &multimodal::NAMES,
+    },
+    Family {
+        model_type: "qwen2_vl",
+        architectures: &["Qwen2VLForConditionalGeneration", "Qwen2VLModel"],
+        read: multimodal::qwen2_vl,
+        names: &multimodal::NAMES,
+    },
+    Family {
+        model_type: "qwen3_vl",
+        architectures: &["Qwen3VLForConditionalGeneration", "Qwen3VLModel"],
+        read: multimodal::qwen3_vl,
+        names: &multimodal::NAMES,
+    },
+    Family {
+        model_type: "smolvlm",
+        architectures: &["SmolVLMForConditionalGeneration", "SmolVLMModel"],
+        read: multimodal::idefics3,
+        names: &multimodal::NAMES,
+    },
+    #[cfg(test)]
+    Family { model_type: "made-up", architectures: &[], read: made_up::read, names: &names::COMMON },
 ];
 
 /// Reads the config with the reader of its family; none, with a problem noted, where no family fits.
@@ -177,6 +319,7 @@ const TASKS_AND_TOKENS: &[&str] = &[
 const GENERATION: &[&str] = &[
     "bad_words_ids",
     "begin_suppress_tokens",
+    "cache_implementation",
     "diversity_penalty",
     "do_sample",
     "early_stopping",
@@ -212,8 +355,30 @@ fn read_common(config: &mut Fields<'_>) -> Storage {
             config.refuse(key, "the name of a type, such as \"bfloat16\"");
         }
     }
-    if !matches!(config.get("auto_map"), None | Some(Value::Null)) {
-        config.refuse("auto_map", "none, since code that comes with a checkpoint is not run");
+    if !is_own_code(config) {
+        let accepted =
+            "none, or the modules of its model_type, since code that comes with a checkpoint is not run";
+        config.refuse("auto_map", accepted);
     }
     quantization::read(config)
+}
+
+/// Whether `auto_map` names no code but what transformers has had since as the classes of the same `model_type`, which
+/// it prefers unless it is told to trust the checkpoint.
+fn is_own_code(config: &mut Fields<'_>) -> bool {
+    let name = config.get("model_type").and_then(Value::as_str).unwrap_or("");
+    let own = [format!("configuration_{name}"), format!("modeling_{name}")];
+    let is_own = |(class, value): (&String, &Value)| {
+        // What makes tokens and images is read from other files.
+        let is_model = class == "AutoConfig" || class.starts_with("AutoModel");
+        let path = value.as_str().unwrap_or("");
+        let (module, _) =
+            path.rsplit_once("--").map_or(path, |(_, path)| path).split_once('.').unwrap_or(("", ""));
+        !is_model || own.iter().any(|own| own == module)
+    };
+    match config.get("auto_map") {
+        None | Some(Value::Null) => true,
+        Some(Value::Object(map)) => map.iter().all(is_own),
+        Some(_) => false,
+    }
 }

@@ -30,12 +30,17 @@ pub(super) fn read(config: &mut Fields<'_>) -> Spec {
 
 /// The layers, of which those from `max_window_layers` on slide where `layer_types` does not say.
 pub(super) fn windows(config: &mut Fields<'_>, dense: &Dense) -> Vec<Kind> {
+    windows_from(config, dense, 28)
+}
+
+/// The same with another `max_window_layers` where the key is missing.
+pub(super) fn windows_from(config: &mut Fields<'_>, dense: &Dense, first: usize) -> Vec<Kind> {
     let used = config.flag("use_sliding_window", false);
     let window = match config.get("sliding_window") {
         _ if !used => None,
         None => Some(4096),
         Some(_) => config.integer_or_null("sliding_window", 1, POSITIONS),
     };
-    let first = config.integer("max_window_layers", 28, 0, POSITIONS);
+    let first = config.integer("max_window_layers", first, 0, POSITIONS);
     dense.kinds(config, window, |layer| layer >= first)
 }
