@@ -9,6 +9,7 @@ mod bounds;
 mod cases;
 mod compare;
 mod embed;
+mod experts;
 mod extremes;
 mod options;
 mod packed;

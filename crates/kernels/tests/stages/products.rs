@@ -13,6 +13,7 @@ pub struct Product {
     pub matrix: Matrix,
     pub norm: Vec<f32>,
     pub bias: Option<Vec<f32>>,
+    pub row_gate: Option<Vec<f32>>,
     pub x: Vec<f32>,    // (rows, inputs)
     pub base: Vec<f32>, // (rows, outputs), what `project_add` adds to
     pub options: RowOptions,
@@ -41,6 +42,7 @@ impl Product {
             matrix: Matrix::new(kind, outputs, inputs, seed + 2),
             norm,
             bias: seed.is_multiple_of(2).then(|| uniform(seed + 3, outputs)),
+            row_gate: (matches!(stage, Stage::Gated(_)) && seed % 3 == 1).then(|| uniform(seed + 5, inputs)),
             x: cases::rows(seed, rows, inputs),
             base: uniform(seed + 4, rows * outputs),
             options: RowOptions::PLAIN,
@@ -82,9 +84,10 @@ impl Case for Product {
     fn name(&self) -> String {
         let Matrix { kind, outputs, inputs, .. } = self.matrix;
         let bias = if self.bias.is_some() { ", bias" } else { "" };
+        let gate = if self.row_gate.is_some() { ", gate of rows" } else { "" };
         let RowOptions { bare, centred, post_norm, scale, softcap } = &self.options;
         format!(
-            "{:?} of {} rows, {} ({outputs}, {inputs}){bias}, bare {bare}, centred {centred}, post-norm {}, scale {scale}, \
+            "{:?} of {} rows, {} ({outputs}, {inputs}){bias}{gate}, bare {bare}, centred {centred}, post-norm {}, scale {scale}, \
              softcap {softcap:?}",
             self.stage,
             self.rows(),
@@ -98,6 +101,7 @@ impl Case for Product {
         let weight = self.matrix.upload(backend);
         let norm = backend.vector(&self.norm).expect("memory");
         let bias = self.bias.as_ref().map(|bias| backend.vector(bias).expect("memory"));
+        let row_gate = self.row_gate.as_ref().map(|gate| backend.vector(gate).expect("memory"));
         let post_norm = self.options.post_norm.as_ref().map(|w| backend.vector(w).expect("memory"));
         // One row more than the step has.
         let mut x = backend.rows(count + 1, self.matrix.inputs).expect("memory");
@@ -106,7 +110,7 @@ impl Case for Product {
             backend.fill(&mut x, &vec![f32::NAN; (count + 1) * self.matrix.inputs]).expect("memory");
             backend.fill(&mut out, &vec![f32::NAN; (count + 1) * self.width()]).expect("memory");
         }
-        let (weight, bias) = (&weight, bias.as_ref());
+        let (weight, bias, row_gate) = (&weight, bias.as_ref(), row_gate.as_ref());
         let RowOptions { centred, scale, softcap, .. } = self.options;
         let compute = |backend: &mut B, rows: usize, x: &B::Rows, out: &mut B::Rows| {
             let wanted = (0..rows as u32).rev().collect();
@@ -118,7 +122,7 @@ impl Case for Product {
                 }
                 Stage::Gated(activation) => {
                     let norm = self.options.norm(&norm, EPS);
-                    backend.gated(&Gated { norm, weight, bias, activation, row_gate: None }, &step, x, out);
+                    backend.gated(&Gated { norm, weight, bias, activation, row_gate }, &step, x, out);
                 }
                 Stage::Logits => {
                     let norm = Norm { weight: &norm, eps: EPS, centred };
@@ -161,8 +165,14 @@ impl Case for Product {
                     out.plus(&self.base[row * outputs..][..outputs])
                 }
                 Stage::Gated(activation) => {
-                    let out = biased(&self.options.normed(&x, &self.norm, EPS));
-                    bounds::gate(activation, &out.part(0..outputs / 2), &out.part(outputs / 2..outputs))
+                    let normed = self.options.normed(&x, &self.norm, EPS);
+                    let out = biased(&normed);
+                    let h =
+                        bounds::gate(activation, &out.part(0..outputs / 2), &out.part(outputs / 2..outputs));
+                    match &self.row_gate {
+                        Some(gate) => h.times_uncertain(bounds::sigmoid_of_product(&normed, gate)),
+                        None => h,
+                    }
                 }
                 Stage::Logits => {
                     let out = bounds::product(&self.matrix, &norm(*centred, &x, &self.norm, EPS));

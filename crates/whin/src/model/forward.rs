@@ -15,10 +15,10 @@ use super::weights::{
 
 /// The rows and the cache that a step works on.
 pub struct Run<B: Backend> {
-    x: B::Rows, // (rows, width)
-    q: B::Rows, // (rows, heads · head_dim), or twice that
-    y: B::Rows, // (rows, numbers that a mixer finds)
-    h: B::Rows, // (rows, inner)
+    x: B::Rows,               // (rows, width)
+    q: B::Rows,               // (rows, heads · head_dim), or twice that
+    y: B::Rows,               // (rows, numbers that a mixer finds)
+    h: Vec<(usize, B::Rows)>, // (rows, inner) for each inner width, and that
     /// (wanted, vocab)
     pub logits: B::Rows,
     /// Keys, values and states of all sequences.
@@ -36,12 +36,14 @@ impl<B: Backend> Run<B> {
         cache: &CacheShape,
         (rows, wanted): (usize, usize),
     ) -> Result<Self> {
-        let [q, y, h] = spec.row_widths();
+        let [q, y] = spec.row_widths();
+        let h = spec.inner_widths().into_iter().map(|inner| Ok((inner, backend.rows(rows, inner)?)));
+        let h = h.collect::<Result<_>>()?;
         Ok(Self {
             x: backend.rows(rows, spec.width)?,
             q: backend.rows(rows, q)?,
             y: backend.rows(rows, y)?,
-            h: backend.rows(rows, h)?,
+            h,
             logits: backend.rows(wanted, spec.vocab)?,
             state: backend.state(cache)?,
         })
@@ -59,9 +61,11 @@ pub fn forward<B: Backend>(backend: &mut B, spec: &Spec, model: &Model<B>, step:
             backend.project_add(&out, step, &run.y, &mut run.x);
         }
         let before = if layer.parallel { &weights.mixer_norm } else { &weights.feed_forward_norm };
+        let inner = layer.feed_forward.gated().map(|gated| gated.inner);
+        let mut h = run.h.iter_mut().find(|(width, _)| Some(*width) == inner).map(|(_, h)| h);
         let own = gated(spec, &layer.feed_forward, (before, &weights.feed_forward));
-        if let Some((args, _)) = &own {
-            backend.gated(args, step, &run.x, &mut run.h);
+        if let (Some((args, _)), Some(h)) = (&own, &mut h) {
+            backend.gated(args, step, &run.x, h);
         }
         if let (FeedForward::Experts(experts), FeedForwardWeights::Experts(weights)) =
             (&layer.feed_forward, &weights.feed_forward)
@@ -71,9 +75,9 @@ pub fn forward<B: Backend>(backend: &mut B, spec: &Spec, model: &Model<B>, step:
         if layer.parallel {
             backend.project_add(&out, step, &run.y, &mut run.x);
         }
-        if let Some((_, GatedWeights { down, down_bias, .. })) = own {
+        if let (Some((_, GatedWeights { down, down_bias, .. })), Some(h)) = (own, h) {
             let down = project(spec, (down, down_bias), &weights.feed_forward_post_norm);
-            backend.project_add(&down, step, &run.h, &mut run.x);
+            backend.project_add(&down, step, h, &mut run.x);
         }
     }
     if !step.wanted.is_empty() {

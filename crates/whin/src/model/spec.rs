@@ -333,16 +333,17 @@ impl Spec {
             Mixer::Attention(_) | Mixer::ShortConv(_) => 0,
         };
         let mixed = self.layers.iter().map(mixed).max().unwrap_or(0);
-        let row = self.width + self.row_widths().iter().sum::<usize>() + mixed;
+        let widths = self.row_widths();
+        let row = self.width + widths.iter().chain(&self.inner_widths()).sum::<usize>() + mixed;
         4 * (rows as u64 * row as u64 + inputs + outputs + hidden + wanted as u64 * self.vocab as u64)
     }
 
-    /// The widths of the rows between the stages of a layer, enough for every layer: of queries with their gates, of what
-    /// the mixer finds, and of what stands between the products of the feed-forward part.
-    pub fn row_widths(&self) -> [usize; 3] {
-        let mut widest = [0; 3];
+    /// The widths of the rows between the stages of a mixer, enough for every layer: of queries with their gates, and of
+    /// what it finds.
+    pub fn row_widths(&self) -> [usize; 2] {
+        let mut widest = [0; 2];
         for layer in &self.layers {
-            let [queries, found] = match &layer.mixer {
+            let own = match &layer.mixer {
                 Mixer::Attention(attention) => {
                     let heads = attention.heads * attention.head_dim;
                     [if attention.gated { 2 * heads } else { heads }, heads]
@@ -350,11 +351,18 @@ impl Spec {
                 Mixer::Delta(delta) => [0, delta.widths().1],
                 Mixer::ShortConv(_) => [0, self.width],
             };
-            let inner = layer.feed_forward.gated().map_or(0, |gated| gated.inner);
-            let own = [queries, found, inner];
             widest = std::array::from_fn(|i| widest[i].max(own[i]));
         }
         widest
+    }
+
+    /// The widths of what stands between the products of gated layers, each once, in rising order.
+    pub fn inner_widths(&self) -> Vec<usize> {
+        let inner = |layer: &Layer| Some(layer.feed_forward.gated()?.inner);
+        let mut widths: Vec<usize> = self.layers.iter().filter_map(inner).collect();
+        widths.sort_unstable();
+        widths.dedup();
+        widths
     }
 
     /// Bytes of keys and values, kept as `kind`, and of states that a row at `position` reads; at most `u64::MAX`.
