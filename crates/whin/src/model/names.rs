@@ -85,6 +85,10 @@ pub struct ExpertNames {
     pub all_gate_up: &'static str,
     /// The tensor with the projections back of all experts.
     pub all_down: &'static str,
+    /// The tensors with the gates of all experts, and with what these multiply, where those stand apart; else empty.
+    pub all_apart: &'static [&'static str],
+    /// What ends the names of tensors of all experts, and of their biases.
+    pub all_ends: [&'static str; 2],
     /// Whether those of all experts hold (experts, inputs, outputs), gates in turn with what they multiply, rather than
     /// (experts, outputs, inputs), all gates first.
     pub turned: bool,
@@ -94,6 +98,8 @@ pub struct ExpertNames {
     pub shared_down: &'static str,
     /// The projection to its share.
     pub shared_gate: &'static str,
+    /// Whether that is stored as a vector rather than as a matrix of one row.
+    pub shared_gate_is_flat: bool,
 }
 
 /// As most classes of transformers have it.
@@ -103,10 +109,13 @@ pub const EXPERTS: ExpertNames = ExpertNames {
     down: "mlp.experts.{}.down_proj",
     all_gate_up: "mlp.experts.gate_up_proj",
     all_down: "mlp.experts.down_proj",
+    all_apart: &[],
+    all_ends: ["", "_bias"],
     turned: false,
     shared_gate_up: &["mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj"],
     shared_down: "mlp.shared_expert.down_proj",
     shared_gate: "mlp.shared_expert_gate",
+    shared_gate_is_flat: false,
 };
 
 /// As classes have it that multiply with the matrices of all experts from the right.
@@ -152,6 +161,19 @@ pub const COMMON: Names = Names {
     ignored: &[],
 };
 
+/// As GGUF files have those of experts.
+const GGUF_EXPERTS: ExpertNames = ExpertNames {
+    router: "ffn_gate_inp",
+    all_down: "ffn_down_exps",
+    all_apart: &["ffn_gate_exps", "ffn_up_exps"],
+    all_ends: [".weight", ".bias"],
+    shared_gate_up: &["ffn_gate_shexp", "ffn_up_shexp"],
+    shared_down: "ffn_down_shexp",
+    shared_gate: "ffn_gate_inp_shexp",
+    shared_gate_is_flat: true,
+    ..EXPERTS
+};
+
 /// As GGUF files have it. Norms have had their ones added, and the head is simply there or not.
 pub const GGUF: Names = Names {
     prefixes: &[""],
@@ -170,6 +192,7 @@ pub const GGUF: Names = Names {
     gate_up: &["ffn_gate", "ffn_up"],
     down: "ffn_down",
     feed_forward_post_norm: "post_ffw_norm",
+    experts: GGUF_EXPERTS,
     // Frequencies are read with the metadata.
     ignored: &["rope_freqs.", "rope_factors_"],
     ..COMMON

@@ -31,7 +31,13 @@ impl<'a> Projection<'a> {
 
     /// The tensors that most often hold it, and their shapes.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+        let apart = self.apart();
         match self.names.experts.turned {
+            _ if !apart.is_empty() => {
+                let of_all =
+                    |(name, section): (String, Vec<usize>)| (name, [&[self.shape.sets], &*section].concat());
+                apart.into_iter().map(of_all).collect()
+            }
             true => vec![(self.all(), [&[self.shape.sets], &*self.of_one()].concat())],
             false => self.each(),
         }
@@ -39,6 +45,15 @@ impl<'a> Projection<'a> {
 
     /// Takes the tensors that are there: the parts of the weight, one below the other.
     pub fn claim(&self, tensors: &mut Tensors) -> Vec<TensorRef> {
+        let apart = self.apart();
+        if !apart.is_empty() {
+            let slices = |(name, section): &(String, Vec<usize>)| {
+                tensors.claim_slices(name, self.shape.sets, section, false).into_iter()
+            };
+            let mut sections: Vec<_> = apart.iter().map(slices).collect();
+            let of_one = |_| sections.iter_mut().filter_map(Iterator::next).collect::<Vec<_>>();
+            return (0..self.shape.sets).flat_map(of_one).collect();
+        }
         let (all, sets) = (self.all(), self.shape.sets);
         if let Some(inputs) = self.shape.inputs
             && tensors.contains(&format!("{all}_blocks"))
@@ -53,11 +68,32 @@ impl<'a> Projection<'a> {
         self.each().into_iter().filter_map(|(name, shape)| tensors.claim(&name, &shape)).collect()
     }
 
+    /// The tensors with one section of all experts each, and what one expert has of it; empty where none hold sections.
+    fn apart(&self) -> Vec<(String, Vec<usize>)> {
+        let names = &self.names.experts;
+        let modules = match names.all_apart {
+            [] => return Vec::new(),
+            apart if self.is_gate_up => apart,
+            _ => &[names.all_down],
+        };
+        let of = |(module, outputs): (&&str, &usize)| {
+            let shape = std::iter::once(*outputs).chain(self.shape.inputs).collect();
+            (format!("{}{module}{}", self.layer, self.end()), shape)
+        };
+        modules.iter().zip(&self.shape.sections).map(of).collect()
+    }
+
+    /// What ends the name of a tensor of all experts.
+    fn end(&self) -> &'static str {
+        let [weight, bias] = self.names.experts.all_ends;
+        if self.shape.inputs.is_some() { weight } else { bias }
+    }
+
     /// The name of the tensor with all experts.
     fn all(&self) -> String {
         let names = &self.names.experts;
         let name = if self.is_gate_up { names.all_gate_up } else { names.all_down };
-        format!("{}{name}{}", self.layer, if self.shape.inputs.is_some() { "" } else { "_bias" })
+        format!("{}{name}{}", self.layer, self.end())
     }
 
     /// What one expert has of it.
