@@ -127,7 +127,7 @@ def gpt_oss() -> list:
              without=[{"sliding_window": 256}, rope(theta=150_000.0)]),
         case("gpt-oss-mxfp4", "Experts in MXFP4, three of four; windows by list; keys as the published files have them.",
              "gpt_oss", {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_local_experts": 4,
-                         "num_experts_per_tok": 3, "sliding_window": 8, "layer_types": [FULL, SLIDING],
+                         "num_experts_per_tok": 3, "sliding_window": 8, "layer_types": [SLIDING, FULL],
                          **rope("yarn", 150_000.0, **YARN)},
              spell=both(drop("rope_parameters"),
                         put(rope_theta=150_000, rope_scaling={"rope_type": "yarn", **YARN}, swiglu_limit=7.0,

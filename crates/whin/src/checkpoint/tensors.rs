@@ -51,6 +51,14 @@ impl Format {
         }
     }
 
+    /// A shape without what the format does not tell: GGUF knows no axis of one in front.
+    fn bare<'a>(&self, shape: &'a [usize]) -> &'a [usize] {
+        match self {
+            Self::Safetensors => shape,
+            Self::Gguf { .. } => &shape[shape.iter().take_while(|count| **count == 1).count()..],
+        }
+    }
+
     /// The types that can be read, and what to do about others.
     fn accepted(&self) -> &'static str {
         match self {
@@ -168,7 +176,7 @@ impl Tensors {
         let place = place.clone();
         let scales = self.take_scales(&place);
         let (file, entry) = (&place.file.name, &place.entry);
-        if entry.shape != shape {
+        if self.format.bare(&entry.shape) != self.format.bare(shape) {
             let found = &entry.shape;
             self.problems.push(format!("tensor {name:?} in {file}: expected {shape:?}, found {found:?}"));
             return None;

@@ -98,8 +98,6 @@ pub struct ExpertNames {
     pub shared_down: &'static str,
     /// The projection to its share.
     pub shared_gate: &'static str,
-    /// Whether that is stored as a vector rather than as a matrix of one row.
-    pub shared_gate_is_flat: bool,
 }
 
 /// As most classes of transformers have it.
@@ -115,7 +113,6 @@ pub const EXPERTS: ExpertNames = ExpertNames {
     shared_gate_up: &["mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj"],
     shared_down: "mlp.shared_expert.down_proj",
     shared_gate: "mlp.shared_expert_gate",
-    shared_gate_is_flat: false,
 };
 
 /// As classes have it that multiply with the matrices of all experts from the right.
@@ -170,7 +167,6 @@ const GGUF_EXPERTS: ExpertNames = ExpertNames {
     shared_gate_up: &["ffn_gate_shexp", "ffn_up_shexp"],
     shared_down: "ffn_down_shexp",
     shared_gate: "ffn_gate_inp_shexp",
-    shared_gate_is_flat: true,
     ..EXPERTS
 };
 

@@ -159,7 +159,7 @@ impl<'a> Plan<'a> {
                 // Files have the positions of each channel together, behind an axis that all channels of a group share.
                 Destination::Taps(_) => vec![shape.sections[0], 1, shape.sections.len()],
                 // A share is that of a projection with one output.
-                Destination::SharedGate(_) if !names.experts.shared_gate_is_flat => vec![1, outputs],
+                Destination::SharedGate(_) => vec![1, outputs],
                 _ => std::iter::once(outputs).chain(shape.inputs).collect(),
             };
             (format!("{prefix}{name}"), shape)
