@@ -1,6 +1,7 @@
 """Writes the tiny checkpoints of the engine's tests, each with the answers that transformers gives.
 
-Usage: python make.py [NAME ...]      (no name: all of cases.py, families.py and recurrent.py, and the table of activations)
+Usage: python make.py [NAME ...]      (no name: all of the tables, cases.py, experts.py, families.py and recurrent.py, and
+                                      the table of activations)
 
 A folder of the fixtures holds a checkpoint and
 - golden.json: `note`, `seed`, `prompt_ids`, `greedy_ids`
@@ -22,11 +23,12 @@ from transformers.activations import ACT2FN
 from transformers.utils import logging
 
 from cases import CASES, Case
+from experts import EXPERTS
 from families import FAMILIES
 from recurrent import RECURRENT
 
 FIXTURES = Path(__file__).resolve().parents[2] / "crates/whin/tests/fixtures"
-FLOAT32 = dict(dtype=torch.float32, attn_implementation="eager")
+FLOAT32 = dict(dtype=torch.float32, attn_implementation="eager", experts_implementation="eager")
 # Elementwise functions of one argument. prelu and xielu have trained parameters, which no checkpoint stores.
 ACTIVATIONS = sorted(set(ACT2FN) - {"prelu", "xielu"})
 
@@ -174,7 +176,7 @@ def main(names: list[str]):
     logging.disable_progress_bar()
     torch.set_num_threads(1)
     FIXTURES.mkdir(parents=True, exist_ok=True)
-    known = {case.name: case for case in CASES + FAMILIES + RECURRENT}
+    known = {case.name: case for case in CASES + FAMILIES + EXPERTS + RECURRENT}
     for name in names or known:
         seed, deviation = make(known[name])
         size = sum(file.stat().st_size for file in (FIXTURES / name).iterdir())

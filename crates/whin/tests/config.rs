@@ -372,7 +372,6 @@ fn other_methods_are_refused_by_name_with_the_remedy() {
         ("quark", "Quark"),
         ("fp_quant", "FP-Quant"),
         ("auto-round", "AutoRound"),
-        ("mxfp4", "MXFP4"),
         ("mxfp8", "MXFP8"),
         ("nvfp4", "NVFP4"),
         ("modelopt", "ModelOpt"),

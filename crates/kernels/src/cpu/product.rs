@@ -92,7 +92,7 @@ pub fn multiply_groups<I: Isa>(
     let half = if let Sink::Gate(_) = sink { Some(outputs / 2 / PANEL) } else { None };
     let width = if half.is_some() { outputs / 2 } else { outputs };
     let is_whole =
-        |group: &Group| half.is_none() || (width.is_multiple_of(PANEL) && group.first % PANEL == 0);
+        |group: &Group| half.is_none() || (width.is_multiple_of(PANEL) && group.first.is_multiple_of(PANEL));
     assert!(out.width() == width && groups.iter().all(is_whole), "width of the product");
     let rows = groups.iter().map(|group| group.rows.len()).sum::<usize>();
     let count = groups.iter().map(|group| group.panels(outputs).len()).max().unwrap_or(0);

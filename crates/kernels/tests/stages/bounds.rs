@@ -14,7 +14,7 @@
 use std::cell::Cell;
 
 use half::bf16;
-use whin_kernels::{Activation, KvKind, WeightKind, int4, int8};
+use whin_kernels::{Activation, Gating, KvKind, WeightKind, int4, int8};
 
 use crate::cases::Matrix;
 
@@ -78,6 +78,20 @@ impl Bounded {
         Self::collect(self.pairs().zip(other).map(|((v, e), o)| {
             let sum = v + f64::from(*o);
             (sum, e + U * (sum.abs() + e))
+        }))
+    }
+
+    /// The errors of a product with an exact number, rounded once.
+    pub fn times(&self, factor: f32) -> Self {
+        let factor = f64::from(factor);
+        Self::collect(self.pairs().map(|(v, e)| (v * factor, factor.abs() * (e + U * (v.abs() + e)) + TINY)))
+    }
+
+    /// The same with a number that may be off, too.
+    pub fn times_uncertain(&self, (factor, off): (f64, f64)) -> Self {
+        Self::collect(self.pairs().map(|(v, e)| {
+            let error = e * (factor.abs() + off) + v.abs() * off;
+            (v * factor, 1.001 * (error + U * (v * factor).abs()) + TINY)
         }))
     }
 }
@@ -261,6 +275,53 @@ pub fn gate(activation: Activation, gate: &Bounded, up: &Bounded) -> Bounded {
         };
         let ea = steep * eg + own;
         (a * u, 1.001 * (ea * (u.abs() + eu) + a.abs() * eu + U * (a * u).abs()) + TINY)
+    }))
+}
+
+/// [`gate`], and what a clamped one comes to: its gate is that of `GeluSigmoid`, and clamping carries no error further
+/// than it was.
+pub fn gate_as(gating: Gating, gate: &Bounded, up: &Bounded) -> Bounded {
+    let limit = match gating {
+        Gating::Plain(activation) => return self::gate(activation, gate, up),
+        Gating::Clamped { limit } => f64::from(limit),
+    };
+    let gate = Bounded::collect(gate.pairs().map(|(g, e)| (g.min(limit), e)));
+    let up = Bounded::collect(up.pairs().map(|(u, e)| (u.clamp(-limit, limit), e)));
+    self::gate(Activation::GeluSigmoid, &gate, &up.plus(&vec![1.0; up.len()]))
+}
+
+/// `1 / (1 + e^-(x · w))`, nowhere steeper than a quarter, its exponential and the rest off by some roundings.
+pub fn sigmoid_of_product(x: &Bounded, w: &[f32]) -> (f64, f64) {
+    let (sum, error) = float_product(w.iter().map(|w| f64::from(*w)), x);
+    let sigmoid = activate(Activation::Sigmoid, sum);
+    (sigmoid, 0.25 * error + 12.0 * U * sigmoid + TINY)
+}
+
+/// `Σ p v` over the `chosen`, with `p = e^(s − max) / Σ e^(s − max)`, the last sum being over `among`, and `v` in `outs`.
+///
+/// An error `d` of every score and the rounding of `s − max` change each exponential by a factor within
+/// `e^±(2 d + U · distance)`, and so a share by the square of that, besides some roundings; the terms are then rounded
+/// once each and added one after the other.
+pub fn mix(scores: &Bounded, (chosen, among): (&[usize], &[usize]), outs: &[Bounded]) -> Bounded {
+    let of = |expert: &usize| scores.values[*expert];
+    let max = chosen.iter().map(of).fold(f64::NEG_INFINITY, f64::max);
+    let distance = among.iter().map(|expert| max - of(expert)).fold(0.0, f64::max).min(110.0);
+    let off = among.iter().map(|expert| scores.errors[*expert]).fold(0.0, f64::max);
+    let r = (2.0 * (2.0 * off + U * distance)).exp_m1() + 16.0 * U;
+    assert!(r < 0.1, "scores too uncertain for a test: {r}");
+    let total: f64 = among.iter().map(|expert| (of(expert) - max).exp()).sum();
+    let shares: Vec<f64> = chosen.iter().map(|expert| (of(expert) - max).exp() / total).collect();
+    Bounded::collect((0..outs[0].len()).map(|i| {
+        let (mut sum, mut size, mut carried) = (0.0, 0.0, 0.0);
+        for (p, out) in shares.iter().zip(outs) {
+            sum += p * out.values[i];
+            size += p * out.values[i].abs();
+            carried += p * out.errors[i];
+        }
+        let roundings = (shares.len() as f64 + 2.0) * U;
+        // A share below the range of f32 is lost.
+        let lost = outs.iter().map(|out| out.values[i].abs()).fold(0.0, f64::max) * 1e-38;
+        (sum, 1.001 * ((1.0 + r) * carried + (r + roundings) * (size + carried)) + lost + TINY)
     }))
 }
 

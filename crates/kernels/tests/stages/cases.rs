@@ -87,6 +87,7 @@ pub struct Product {
     pub matrix: Matrix,
     pub norm: Vec<f32>,
     pub bias: Option<Vec<f32>>,
+    pub row_gate: Option<Vec<f32>>,
     pub x: Vec<f32>,    // (rows, inputs)
     pub base: Vec<f32>, // (rows, outputs), what `project_add` adds to
 }
@@ -116,6 +117,7 @@ impl Product {
             matrix: Matrix::new(kind, outputs, inputs, seed + 2),
             norm,
             bias: seed.is_multiple_of(2).then(|| uniform(seed + 3, outputs)),
+            row_gate: (matches!(stage, Stage::Gated(_)) && seed % 3 == 1).then(|| uniform(seed + 5, inputs)),
             x: self::rows(seed, rows, inputs),
             base: uniform(seed + 4, rows * outputs),
         }
@@ -151,7 +153,8 @@ impl Case for Product {
     fn name(&self) -> String {
         let Matrix { kind, outputs, inputs, .. } = self.matrix;
         let bias = if self.bias.is_some() { ", bias" } else { "" };
-        format!("{:?} of {} rows, {} ({outputs}, {inputs}){bias}", self.stage, self.rows(), kind.name())
+        let gate = if self.row_gate.is_some() { ", gate of rows" } else { "" };
+        format!("{:?} of {} rows, {} ({outputs}, {inputs}){bias}{gate}", self.stage, self.rows(), kind.name())
     }
 
     fn run<B: Backend>(&self, backend: &mut B, poison: bool) -> Vec<f32> {
@@ -159,6 +162,7 @@ impl Case for Product {
         let weight = self.matrix.upload(backend);
         let norm = backend.vector(&self.norm).expect("memory");
         let bias = self.bias.as_ref().map(|bias| backend.vector(bias).expect("memory"));
+        let row_gate = self.row_gate.as_ref().map(|gate| backend.vector(gate).expect("memory"));
         // One row more than the step has.
         let mut x = backend.rows(count + 1, self.matrix.inputs).expect("memory");
         let mut out = backend.rows(count + 1, self.width()).expect("memory");
@@ -178,7 +182,8 @@ impl Case for Product {
                 backend.project_add(&args, &step, &x, &mut out);
             }
             Stage::Gated(activation) => {
-                let args = Gated { norm: Some(norm), weight, bias: None, activation, row_gate: None };
+                let row_gate = row_gate.as_ref();
+                let args = Gated { norm: Some(norm), weight, bias: None, activation, row_gate };
                 backend.gated(&args, &step, &x, &mut out)
             }
             Stage::Logits => {
@@ -198,7 +203,8 @@ impl Case for Product {
         }
         for row in rows {
             let x = Bounded::exact(&self.x[row * self.matrix.inputs..][..self.matrix.inputs]);
-            let normed = || bounds::product(&self.matrix, &bounds::norm(&x, &self.norm, EPS));
+            let norm = || bounds::norm(&x, &self.norm, EPS);
+            let normed = || bounds::product(&self.matrix, &norm());
             all.extend(&match self.stage {
                 Stage::Project => {
                     let product = bounds::product(&self.matrix, &x);
@@ -207,7 +213,12 @@ impl Case for Product {
                 }
                 Stage::Gated(activation) => {
                     let out = normed();
-                    bounds::gate(activation, &out.part(0..outputs / 2), &out.part(outputs / 2..outputs))
+                    let h =
+                        bounds::gate(activation, &out.part(0..outputs / 2), &out.part(outputs / 2..outputs));
+                    match &self.row_gate {
+                        Some(gate) => h.times_uncertain(bounds::sigmoid_of_product(&norm(), gate)),
+                        None => h,
+                    }
                 }
                 Stage::Logits => normed(),
             });

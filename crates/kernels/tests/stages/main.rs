@@ -8,6 +8,7 @@ mod bounds;
 mod cases;
 mod compare;
 mod embed;
+mod experts;
 mod packed;
 mod recurrent;
 mod recurrent_bounds;

@@ -15,14 +15,30 @@ use super::weights::{
 
 /// The rows and the cache that a step works on.
 pub struct Run<B: Backend> {
-    x: B::Rows, // (rows, width)
-    q: B::Rows, // (rows, heads · head_dim), or twice that
-    y: B::Rows, // (rows, numbers that a mixer finds)
-    h: B::Rows, // (rows, inner)
+    x: B::Rows,       // (rows, width)
+    queries: Rows<B>, // of heads · head_dim, or twice that
+    found: Rows<B>,   // of what a mixer finds
+    hidden: Rows<B>,  // of what stands between the products of a gated layer
     /// (wanted, vocab)
     pub logits: B::Rows,
     /// Keys, values and states of all sequences.
     pub state: B::State,
+}
+
+/// Rows of several widths, of which each layer uses those of its own.
+struct Rows<B: Backend>(Vec<(usize, B::Rows)>);
+
+impl<B: Backend> Rows<B> {
+    fn new(backend: &mut B, rows: usize, widths: Vec<usize>) -> Result<Self> {
+        let of = |width| Ok((width, backend.rows(rows, width)?));
+        Ok(Self(widths.into_iter().map(of).collect::<Result<_>>()?))
+    }
+
+    /// Those of a width that a layer has.
+    fn of(&mut self, width: usize) -> &mut B::Rows {
+        let found = self.0.iter_mut().find(|(known, _)| *known == width);
+        &mut found.expect("the widths are those of all layers").1
+    }
 }
 
 impl<B: Backend> Run<B> {
@@ -36,12 +52,14 @@ impl<B: Backend> Run<B> {
         cache: &CacheShape,
         (rows, wanted): (usize, usize),
     ) -> Result<Self> {
-        let [q, y, h] = spec.row_widths();
+        let mut of = |widths: Vec<usize>| Rows::new(backend, rows, widths);
+        let [queries, found, hidden] = spec.row_widths();
+        let (queries, found, hidden) = (of(queries)?, of(found)?, of(hidden)?);
         Ok(Self {
             x: backend.rows(rows, spec.width)?,
-            q: backend.rows(rows, q)?,
-            y: backend.rows(rows, y)?,
-            h: backend.rows(rows, h)?,
+            queries,
+            found,
+            hidden,
             logits: backend.rows(wanted, spec.vocab)?,
             state: backend.state(cache)?,
         })
@@ -55,13 +73,15 @@ pub fn forward<B: Backend>(backend: &mut B, spec: &Spec, model: &Model<B>, step:
         let (out, out_bias) = mix(backend, spec, index, (&layer.mixer, weights), step, run);
         let out = project(spec, (out, out_bias), &weights.mixer_post_norm);
         // Parts that stand side by side read the same rows: nothing is added before both have.
+        let found = layer.mixer.found(spec.width);
         if !layer.parallel {
-            backend.project_add(&out, step, &run.y, &mut run.x);
+            backend.project_add(&out, step, run.found.of(found), &mut run.x);
         }
         let before = if layer.parallel { &weights.mixer_norm } else { &weights.feed_forward_norm };
+        let mut h = layer.feed_forward.gated().map(|gated| run.hidden.of(gated.inner));
         let own = gated(spec, &layer.feed_forward, (before, &weights.feed_forward));
-        if let Some((args, _)) = &own {
-            backend.gated(args, step, &run.x, &mut run.h);
+        if let (Some((args, _)), Some(h)) = (&own, &mut h) {
+            backend.gated(args, step, &run.x, h);
         }
         if let (FeedForward::Experts(experts), FeedForwardWeights::Experts(weights)) =
             (&layer.feed_forward, &weights.feed_forward)
@@ -69,11 +89,11 @@ pub fn forward<B: Backend>(backend: &mut B, spec: &Spec, model: &Model<B>, step:
             backend.experts_add(&self::experts(spec, (experts, weights), before), step, &mut run.x);
         }
         if layer.parallel {
-            backend.project_add(&out, step, &run.y, &mut run.x);
+            backend.project_add(&out, step, run.found.of(found), &mut run.x);
         }
-        if let Some((_, GatedWeights { down, down_bias, .. })) = own {
+        if let (Some((_, GatedWeights { down, down_bias, .. })), Some(h)) = (own, h) {
             let down = project(spec, (down, down_bias), &weights.feed_forward_post_norm);
-            backend.project_add(&down, step, &run.h, &mut run.x);
+            backend.project_add(&down, step, h, &mut run.x);
         }
     }
     if !step.wanted.is_empty() {
@@ -147,7 +167,7 @@ fn project<'a, B: Backend>(
 /// The projection of what a mixer finds, and its bias.
 type Out<'a, B> = (&'a Arc<<B as Backend>::Weight>, &'a Option<<B as Backend>::Vector>);
 
-/// What the mixer finds for each row, in `run.y`. Returns what projects it.
+/// What the mixer finds for each row, in `run.found`. Returns what projects it.
 fn mix<'a, B: Backend>(
     backend: &mut B,
     spec: &Spec,
@@ -167,7 +187,7 @@ fn mix<'a, B: Backend>(
             (&weights.out, &None)
         }
         (Mixer::ShortConv(mixer), MixerWeights::ShortConv(weights)) => {
-            short_conv(backend, (index, norm), (mixer, weights), step, run);
+            short_conv(backend, spec, (index, norm), (mixer, weights), step, run);
             (&weights.out, &weights.out_bias)
         }
         _ => unreachable!("weights are assembled as the spec says"),
@@ -198,10 +218,11 @@ fn attention<B: Backend>(
         rotation: mixer.rope,
         gated,
     };
-    backend.qkv(&args, step, &run.x, &mut run.state, &mut run.q);
+    let queries = run.queries.of(mixer.queries());
+    backend.qkv(&args, step, &run.x, &mut run.state, queries);
     let sinks = sinks.as_ref();
     let attend = Attend { layer, heads, kv_heads, head_dim, scale, window, softcap, sinks, gated };
-    backend.attend(&attend, step, &run.q, &run.state, &mut run.y);
+    backend.attend(&attend, step, queries, &run.state, run.found.of(heads * head_dim));
 }
 
 fn convolution<B: Backend>(count: usize, weights: &ConvolutionWeights<B>) -> Convolution<'_, B> {
@@ -231,11 +252,13 @@ fn delta<B: Backend>(
         time_bias: &weights.time_bias,
         out_norm: Norm { weight: &weights.norm, eps: spec.norm_eps, centred: false },
     };
-    backend.delta(&args, step, &run.x, &mut run.state, &mut run.y);
+    let found = run.found.of(value_heads * value_dim);
+    backend.delta(&args, step, &run.x, &mut run.state, found);
 }
 
 fn short_conv<B: Backend>(
     backend: &mut B,
+    spec: &Spec,
     (layer, norm): (usize, Option<Norm<'_, B>>),
     (mixer, weights): (&spec::ShortConv, &ShortConvWeights<B>),
     step: &Step,
@@ -248,5 +271,6 @@ fn short_conv<B: Backend>(
         bias: weights.inputs_bias.as_ref(),
         convolution: convolution(mixer.taps, &weights.convolution),
     };
-    backend.short_conv(&args, step, &run.x, &mut run.state, &mut run.y);
+    let found = run.found.of(spec.width);
+    backend.short_conv(&args, step, &run.x, &mut run.state, found);
 }

@@ -32,11 +32,14 @@ use super::names::{self, Names};
 use super::spec::Spec;
 use crate::checkpoint::Storage;
 
+/// Reads a config, noting problems in it.
+type Read = fn(&mut Fields<'_>) -> Spec;
+
 /// How a family is recognised, read and found in files.
 struct Family {
     model_type: &'static str,
     architectures: &'static [&'static str],
-    read: fn(&mut Fields<'_>) -> Spec,
+    read: Read,
     names: &'static Names,
 }
 

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{cohere2, gemma, llama, mistral, qwen_vl, qwen2, qwen3, qwen3_5};
+use super::{Read, cohere2, gemma, llama, mistral, qwen_vl, qwen2, qwen3, qwen3_5};
 use crate::checkpoint::Storage;
 use crate::model::config::Fields;
 use crate::model::names::{self, Names};
@@ -14,7 +14,7 @@ use crate::model::spec::Spec;
 /// A class of models that have a text part.
 struct Whole {
     /// The values of `text_config.model_type` with their readers, the first also where it is missing.
-    texts: &'static [(&'static str, fn(&mut Fields<'_>) -> Spec)],
+    texts: &'static [(&'static str, Read)],
     /// Whether the keys of the text part may stand beside `vision_config`.
     flat: bool,
     /// Whether the text part can tie the head although the whole says that it is not tied.
