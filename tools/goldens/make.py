@@ -1,7 +1,7 @@
 """Writes the tiny checkpoints of the engine's tests, each with the answers that transformers gives.
 
-Usage: python make.py [NAME ...]      (no name: all of cases.py, families.py, experts.py and recurrent.py, and the table of
-activations)
+Usage: python make.py [NAME ...]      (no name: all of the tables, cases.py, experts.py, families.py and recurrent.py, and
+                                      the table of activations)
 
 A folder of the fixtures holds a checkpoint and
 - golden.json: `note`, `seed`, `prompt_ids`, `greedy_ids`

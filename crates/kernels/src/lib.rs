@@ -295,7 +295,12 @@ impl CacheShape {
         self.layers.iter().map(bytes).sum()
     }
 
-    /// Bytes that a sequence takes whatever its length; zero where no layer has a state.
+    /// Whether any layer keeps a state, even one without numbers.
+    pub fn has_states(&self) -> bool {
+        self.layers.iter().any(|layer| matches!(layer, LayerCache::State(_)))
+    }
+
+    /// Bytes that a sequence takes whatever its length.
     pub fn bytes_per_state(&self) -> usize {
         let bytes = |layer: &LayerCache| match layer {
             LayerCache::Positions { .. } => 0,

@@ -27,8 +27,8 @@ pub(crate) struct Worker<B: Backend> {
     blocks: Blocks,
     block_bytes: usize,
     states: Blocks,
-    /// Of one sequence; zero where no layer has a state.
-    state_bytes: usize,
+    /// Of the state of one sequence; none where no layer has one.
+    state_bytes: Option<usize>,
     waiting: VecDeque<Job>,
     sequences: Vec<Sequence>,
     limits: Limits,
@@ -42,7 +42,8 @@ impl<B: Backend> Worker<B> {
         let cache = spec.cache_shape(kv);
         let run = Run::new(&mut backend, &spec, &cache, (limits.rows, limits.wanted))?;
         let [blocks, states] = [Blocks::default(), Blocks::default()];
-        let (block_bytes, state_bytes) = (cache.bytes_per_position() * BLOCK, cache.bytes_per_state());
+        let block_bytes = cache.bytes_per_position() * BLOCK;
+        let state_bytes = cache.has_states().then(|| cache.bytes_per_state());
         let (waiting, sequences) = (VecDeque::new(), Vec::new());
         Ok(Self {
             backend,
@@ -156,10 +157,12 @@ impl<B: Backend> Worker<B> {
     }
 
     fn reserve_one(&mut self, share: Share) -> Result<()> {
-        if self.state_bytes > 0 && self.sequences[share.sequence].state.is_none() {
+        if let Some(bytes) = self.state_bytes
+            && self.sequences[share.sequence].state.is_none()
+        {
             let state = match self.states.take() {
                 Some(state) => state,
-                None => self.add_state()?,
+                None => self.add_state(bytes)?,
             };
             self.sequences[share.sequence].state = Some(state);
         }
@@ -185,8 +188,7 @@ impl<B: Backend> Worker<B> {
         self.blocks.take().ok_or_else(|| no_room(None))
     }
 
-    fn add_state(&mut self) -> Result<u32> {
-        let bytes = self.state_bytes;
+    fn add_state(&mut self, bytes: usize) -> Result<u32> {
         let count = self.states.count();
         let no_room = |free: Option<u64>| no_room_for_state(count * bytes, bytes, free);
         match memory::available() {

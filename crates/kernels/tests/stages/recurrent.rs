@@ -486,3 +486,29 @@ fn faults_stay_in_their_sequence() {
         }
     }
 }
+
+/// Threads write to parts of states and rows: what does not fit must stop the stage.
+#[test]
+fn what_does_not_fit_is_refused() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    fn goes_through(case: &Recurrent, states: &[u32], of_cache: &Recurrent) -> bool {
+        let mut cpu = Cpu::<Scalar>::new(2).unwrap();
+        let mut cache = of_cache.cache(&mut cpu, 4);
+        catch_unwind(AssertUnwindSafe(|| case.run_in((&mut cpu, &mut cache), states))).is_ok()
+    }
+    for case in both(7) {
+        assert!(goes_through(&case, &[2, 0, 3], &case));
+        assert!(!goes_through(&case, &[2, 0, 2], &case), "{}: two sequences in one state", case.name());
+        assert!(!goes_through(&case, &[2, 0, 4], &case), "{}: a state that there is not", case.name());
+        let mut wider = case.clone();
+        wider.taps.extend(vec![0.0; case.channels()]);
+        assert!(!goes_through(&case, &[2, 0, 3], &wider), "{}: a state of another shape", case.name());
+        let mut short = case.clone();
+        short.taps.pop();
+        assert!(!goes_through(&short, &[2, 0, 3], &case), "{}: a tap too few", case.name());
+        let mut narrow = case.clone();
+        narrow.matrix.outputs -= 1;
+        narrow.matrix.values.truncate(narrow.matrix.outputs * case.matrix.inputs);
+        assert!(!goes_through(&narrow, &[2, 0, 3], &case), "{}: an output too few", case.name());
+    }
+}

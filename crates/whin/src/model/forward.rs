@@ -15,14 +15,30 @@ use super::weights::{
 
 /// The rows and the cache that a step works on.
 pub struct Run<B: Backend> {
-    x: B::Rows,               // (rows, width)
-    q: B::Rows,               // (rows, heads · head_dim), or twice that
-    y: B::Rows,               // (rows, numbers that a mixer finds)
-    h: Vec<(usize, B::Rows)>, // (rows, inner) for each inner width, and that
+    x: B::Rows,       // (rows, width)
+    queries: Rows<B>, // of heads · head_dim, or twice that
+    found: Rows<B>,   // of what a mixer finds
+    hidden: Rows<B>,  // of what stands between the products of a gated layer
     /// (wanted, vocab)
     pub logits: B::Rows,
     /// Keys, values and states of all sequences.
     pub state: B::State,
+}
+
+/// Rows of several widths, of which each layer uses those of its own.
+struct Rows<B: Backend>(Vec<(usize, B::Rows)>);
+
+impl<B: Backend> Rows<B> {
+    fn new(backend: &mut B, rows: usize, widths: Vec<usize>) -> Result<Self> {
+        let of = |width| Ok((width, backend.rows(rows, width)?));
+        Ok(Self(widths.into_iter().map(of).collect::<Result<_>>()?))
+    }
+
+    /// Those of a width that a layer has.
+    fn of(&mut self, width: usize) -> &mut B::Rows {
+        let found = self.0.iter_mut().find(|(known, _)| *known == width);
+        &mut found.expect("the widths are those of all layers").1
+    }
 }
 
 impl<B: Backend> Run<B> {
@@ -36,14 +52,14 @@ impl<B: Backend> Run<B> {
         cache: &CacheShape,
         (rows, wanted): (usize, usize),
     ) -> Result<Self> {
-        let [q, y] = spec.row_widths();
-        let h = spec.inner_widths().into_iter().map(|inner| Ok((inner, backend.rows(rows, inner)?)));
-        let h = h.collect::<Result<_>>()?;
+        let mut of = |widths: Vec<usize>| Rows::new(backend, rows, widths);
+        let [queries, found, hidden] = spec.row_widths();
+        let (queries, found, hidden) = (of(queries)?, of(found)?, of(hidden)?);
         Ok(Self {
             x: backend.rows(rows, spec.width)?,
-            q: backend.rows(rows, q)?,
-            y: backend.rows(rows, y)?,
-            h,
+            queries,
+            found,
+            hidden,
             logits: backend.rows(wanted, spec.vocab)?,
             state: backend.state(cache)?,
         })
@@ -57,12 +73,12 @@ pub fn forward<B: Backend>(backend: &mut B, spec: &Spec, model: &Model<B>, step:
         let (out, out_bias) = mix(backend, spec, index, (&layer.mixer, weights), step, run);
         let out = project(spec, (out, out_bias), &weights.mixer_post_norm);
         // Parts that stand side by side read the same rows: nothing is added before both have.
+        let found = layer.mixer.found(spec.width);
         if !layer.parallel {
-            backend.project_add(&out, step, &run.y, &mut run.x);
+            backend.project_add(&out, step, run.found.of(found), &mut run.x);
         }
         let before = if layer.parallel { &weights.mixer_norm } else { &weights.feed_forward_norm };
-        let inner = layer.feed_forward.gated().map(|gated| gated.inner);
-        let mut h = run.h.iter_mut().find(|(width, _)| Some(*width) == inner).map(|(_, h)| h);
+        let mut h = layer.feed_forward.gated().map(|gated| run.hidden.of(gated.inner));
         let own = gated(spec, &layer.feed_forward, (before, &weights.feed_forward));
         if let (Some((args, _)), Some(h)) = (&own, &mut h) {
             backend.gated(args, step, &run.x, h);
@@ -73,7 +89,7 @@ pub fn forward<B: Backend>(backend: &mut B, spec: &Spec, model: &Model<B>, step:
             backend.experts_add(&self::experts(spec, (experts, weights), before), step, &mut run.x);
         }
         if layer.parallel {
-            backend.project_add(&out, step, &run.y, &mut run.x);
+            backend.project_add(&out, step, run.found.of(found), &mut run.x);
         }
         if let (Some((_, GatedWeights { down, down_bias, .. })), Some(h)) = (own, h) {
             let down = project(spec, (down, down_bias), &weights.feed_forward_post_norm);
@@ -151,7 +167,7 @@ fn project<'a, B: Backend>(
 /// The projection of what a mixer finds, and its bias.
 type Out<'a, B> = (&'a Arc<<B as Backend>::Weight>, &'a Option<<B as Backend>::Vector>);
 
-/// What the mixer finds for each row, in `run.y`. Returns what projects it.
+/// What the mixer finds for each row, in `run.found`. Returns what projects it.
 fn mix<'a, B: Backend>(
     backend: &mut B,
     spec: &Spec,
@@ -171,7 +187,7 @@ fn mix<'a, B: Backend>(
             (&weights.out, &None)
         }
         (Mixer::ShortConv(mixer), MixerWeights::ShortConv(weights)) => {
-            short_conv(backend, (index, norm), (mixer, weights), step, run);
+            short_conv(backend, spec, (index, norm), (mixer, weights), step, run);
             (&weights.out, &weights.out_bias)
         }
         _ => unreachable!("weights are assembled as the spec says"),
@@ -202,10 +218,11 @@ fn attention<B: Backend>(
         rotation: mixer.rope,
         gated,
     };
-    backend.qkv(&args, step, &run.x, &mut run.state, &mut run.q);
+    let queries = run.queries.of(mixer.queries());
+    backend.qkv(&args, step, &run.x, &mut run.state, queries);
     let sinks = sinks.as_ref();
     let attend = Attend { layer, heads, kv_heads, head_dim, scale, window, softcap, sinks, gated };
-    backend.attend(&attend, step, &run.q, &run.state, &mut run.y);
+    backend.attend(&attend, step, queries, &run.state, run.found.of(heads * head_dim));
 }
 
 fn convolution<B: Backend>(count: usize, weights: &ConvolutionWeights<B>) -> Convolution<'_, B> {
@@ -235,11 +252,13 @@ fn delta<B: Backend>(
         time_bias: &weights.time_bias,
         out_norm: Norm { weight: &weights.norm, eps: spec.norm_eps, centred: false },
     };
-    backend.delta(&args, step, &run.x, &mut run.state, &mut run.y);
+    let found = run.found.of(value_heads * value_dim);
+    backend.delta(&args, step, &run.x, &mut run.state, found);
 }
 
 fn short_conv<B: Backend>(
     backend: &mut B,
+    spec: &Spec,
     (layer, norm): (usize, Option<Norm<'_, B>>),
     (mixer, weights): (&spec::ShortConv, &ShortConvWeights<B>),
     step: &Step,
@@ -252,5 +271,6 @@ fn short_conv<B: Backend>(
         bias: weights.inputs_bias.as_ref(),
         convolution: convolution(mixer.taps, &weights.convolution),
     };
-    backend.short_conv(&args, step, &run.x, &mut run.state, &mut run.y);
+    let found = run.found.of(spec.width);
+    backend.short_conv(&args, step, &run.x, &mut run.state, found);
 }

@@ -175,7 +175,23 @@ impl ShortConv {
     }
 }
 
+impl Mixer {
+    /// Numbers that it finds for a row of a model of so much `width`.
+    pub fn found(&self, width: usize) -> usize {
+        match self {
+            Self::Attention(attention) => attention.heads * attention.head_dim,
+            Self::Delta(delta) => delta.widths().1,
+            Self::ShortConv(_) => width,
+        }
+    }
+}
+
 impl Attention {
+    /// Numbers of the queries of a row, with their gates.
+    pub fn queries(&self) -> usize {
+        self.heads * self.head_dim * if self.gated { 2 } else { 1 }
+    }
+
     /// How many positions the one at `position` sees.
     fn seen(&self, position: usize) -> usize {
         self.window.map_or(position + 1, |window| window.min(position + 1))
@@ -333,35 +349,25 @@ impl Spec {
             Mixer::Attention(_) | Mixer::ShortConv(_) => 0,
         };
         let mixed = self.layers.iter().map(mixed).max().unwrap_or(0);
-        let widths = self.row_widths();
-        let row = self.width + widths.iter().chain(&self.inner_widths()).sum::<usize>() + mixed;
+        let row = self.width + self.row_widths().iter().flatten().sum::<usize>() + mixed;
         4 * (rows as u64 * row as u64 + inputs + outputs + hidden + wanted as u64 * self.vocab as u64)
     }
 
-    /// The widths of the rows between the stages of a mixer, enough for every layer: of queries with their gates, and of
-    /// what it finds.
-    pub fn row_widths(&self) -> [usize; 2] {
-        let mut widest = [0; 2];
+    /// The widths of the rows between the stages of layers, each once: of queries with their gates, of what a mixer finds,
+    /// and of what stands between the products of a gated layer.
+    pub fn row_widths(&self) -> [Vec<usize>; 3] {
+        let mut widths = [vec![], vec![], vec![]];
         for layer in &self.layers {
-            let own = match &layer.mixer {
-                Mixer::Attention(attention) => {
-                    let heads = attention.heads * attention.head_dim;
-                    [if attention.gated { 2 * heads } else { heads }, heads]
-                }
-                Mixer::Delta(delta) => [0, delta.widths().1],
-                Mixer::ShortConv(_) => [0, self.width],
-            };
-            widest = std::array::from_fn(|i| widest[i].max(own[i]));
+            if let Mixer::Attention(attention) = &layer.mixer {
+                widths[0].push(attention.queries());
+            }
+            widths[1].push(layer.mixer.found(self.width));
+            widths[2].extend(layer.feed_forward.gated().map(|gated| gated.inner));
         }
-        widest
-    }
-
-    /// The widths of what stands between the products of gated layers, each once, in rising order.
-    pub fn inner_widths(&self) -> Vec<usize> {
-        let inner = |layer: &Layer| Some(layer.feed_forward.gated()?.inner);
-        let mut widths: Vec<usize> = self.layers.iter().filter_map(inner).collect();
-        widths.sort_unstable();
-        widths.dedup();
+        for widths in &mut widths {
+            widths.sort_unstable();
+            widths.dedup();
+        }
         widths
     }
 
