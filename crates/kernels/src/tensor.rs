@@ -116,7 +116,12 @@ struct Scales<'a> {
 impl<'a> Tensor<'a> {
     /// A view of `bytes` as (`rows`, `cols`) numbers; none where the length does not fit, or rows are no whole blocks.
     pub fn new(dtype: Dtype, rows: usize, cols: usize, bytes: &'a [u8]) -> Option<Self> {
-        let len = dtype.row_bytes(cols)?.checked_mul(rows)?;
+        let (together, size) = dtype.block();
+        if !cols.is_multiple_of(together) {
+            return None;
+        }
+        // Without rows, columns may be as many as they like.
+        let len = rows.checked_mul(cols / together)?.checked_mul(size)?;
         let is_whole = bytes.len() == len && dtype != Dtype::F4E2m1;
         let (scales, exponents, turned, order) = Default::default();
         is_whole.then_some(Self { dtype, rows, cols, bytes, scales, exponents, turned, order })
@@ -271,7 +276,7 @@ impl<'a> Tensor<'a> {
             return None;
         }
         assert!(index < self.rows, "row {index} of {}", self.rows);
-        let count = self.cols / SMALL;
+        let (index, count) = (self.place(index), self.cols / SMALL);
         Some(&self.bytes.as_chunks::<N>().0[index * count..(index + 1) * count])
     }
 
@@ -483,6 +488,18 @@ mod tests {
         let mut row = [bf16::ZERO];
         view(Dtype::Bf16, 2, 1, &bytes).in_order(&[1, 0]).unwrap().bf16_row(0, &mut row).unwrap();
         assert_eq!(row[0].to_f32(), 2.5);
+        let block = |scale: f32, byte: u8, len: usize| {
+            [&f16::from_f32(scale).to_le_bytes()[..], &vec![byte; len]].concat()
+        };
+        let (mut scale, mut wide, mut narrow) = ([f16::ZERO], [0; 32], [0; 32]);
+        let bytes = [block(0.5, 1, 32), block(2.0, 3, 32)].concat();
+        let turned = view(Dtype::Q8_0, 2, 32, &bytes);
+        turned.in_order(&[1, 0]).unwrap().q8_0_row(0, &mut wide, &mut scale).unwrap();
+        assert_eq!((wide, scale[0].to_f32()), ([3; 32], 2.0));
+        let bytes = [block(0.5, 0x11, 16), block(2.0, 0x33, 16)].concat();
+        let turned = view(Dtype::Q4_0, 2, 32, &bytes);
+        turned.in_order(&[1, 0]).unwrap().q4_0_row(0, &mut narrow, &mut scale).unwrap();
+        assert_eq!((narrow, scale[0].to_f32()), ([3; 32], 2.0));
     }
 
     #[test]

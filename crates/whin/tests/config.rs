@@ -252,7 +252,7 @@ fn windows_follow_the_layer_types_or_else_the_first_layer() {
 
     refused(
         json!({ "layer_types": types }),
-        &["sliding_window is missing", "a window, since layer_types holds"],
+        &["sliding_window is missing", "a window, with use_sliding_window true"],
     );
     refused(json!({ "layer_types": ["full_attention"] }), &["layer_types", "num_hidden_layers (4)"]);
     refused(json!({ "layer_types": vec!["linear_attention"; 4] }), &["layer_types", "full_attention"]);

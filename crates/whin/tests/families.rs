@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use whin::model::forward::{Run, forward};
+use whin::model::spec::FeedForward;
 use whin::model::weights::Model;
 use whin::model::{Plan, Spec};
 use whin::{CacheMode, Checkpoint, Device, Engine, FinishReason, KvKind, Options, Prompt, Request, Weights};
@@ -54,7 +55,8 @@ impl Golden {
     }
 
     fn has_experts(&self) -> bool {
-        std::fs::read_to_string(self.folder.join("config.json")).unwrap().contains("num_experts_per_tok")
+        let checkpoint = Checkpoint::open(Some(&self.folder)).unwrap();
+        checkpoint.spec().layers.iter().any(|layer| matches!(layer.feed_forward, FeedForward::Experts(_)))
     }
 
     fn name(&self) -> &str {

@@ -18,7 +18,7 @@ const PINNED: (u64, u64, [(Weights, &str); 6]) = (
         (Weights::Int8, "534be015d06838df"),
         (Weights::Int4, "c23271c77a15c3e4"),
         (Weights::Int4All, "775f5c96c692d922"),
-        (Weights::Int8Groups, "?"),
+        (Weights::Int8Groups, "8dfd8144caa146a0"),
     ],
 );
 
