@@ -38,7 +38,6 @@ fn sparse(spec: &Spec) -> Vec<bool> {
     spec.layers.iter().map(|layer| matches!(layer.feed_forward, FeedForward::Experts(_))).collect()
 }
 
-#[expect(irrefutable_let_patterns, reason = "there may be other mixers")]
 fn attention(spec: &Spec, layer: usize) -> &Attention {
     let Mixer::Attention(attention) = &spec.layers[layer].mixer else { panic!("no attention") };
     attention
