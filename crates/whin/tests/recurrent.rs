@@ -192,6 +192,28 @@ fn missing_keys_have_the_defaults_of_the_class() {
     assert_eq!(gated.inner, 8192, "two thirds of 12,288");
 }
 
+/// What stands around the text part says which end it is for.
+#[test]
+fn text_parts_are_those_models() {
+    for (whole, text) in [("qwen3_5", "qwen3_5_text"), ("qwen3_5_moe", "qwen3_5_moe_text")] {
+        let config = json!({ "model_type": whole, "text_config": { "model_type": text, "num_hidden_layers": 8,
+            "rope_parameters": { "rope_type": "default", "mrope_section": [11, 11, 10], "mrope_interleaved": true },
+            "mtp_num_hidden_layers": 1, "mamba_ssm_dtype": "float32", "attn_output_gate": true },
+            "vision_config": { "depth": 3 }, "image_token_id": 1, "eos_token_id": 7, "tie_word_embeddings": true });
+        let spec = read(&config).unwrap();
+        assert_eq!(
+            (mixers(&spec), spec.tied, &spec.eos[..]),
+            ("dddaddda".to_owned(), true, &[7][..]),
+            "{whole}"
+        );
+        let names: Vec<_> = Plan::new(&spec).tensors().into_iter().map(|(name, _)| name).collect();
+        assert!(names.contains(&"model.language_model.layers.0.linear_attn.in_proj_z.weight".to_owned()));
+        let mut other = config.clone();
+        other["text_config"]["model_type"] = "llama".into();
+        refused(&other, &["text_config.model_type is \"llama\"", text]);
+    }
+}
+
 #[test]
 fn layers_are_what_the_keys_say() {
     let next = |keys: Value| {

@@ -451,7 +451,8 @@ fn a_state_starts_at_zero<B: Backend>(backend: &mut B) {
         }
         backend.shrink_states(&mut cache, 0);
         backend.grow_states(&mut cache, 3).expect("memory");
-        same(&case.run_in((backend, &mut cache), &[1, 2, 0]), &right).expect("the same bits");
+        same(&case.run_in((backend, &mut cache), &[1, 2, 0]), &right)
+            .unwrap_or_else(|why| panic!("{}: {why}", case.name()));
     }
 }
 
