@@ -86,4 +86,22 @@ def qwen3_5() -> list[Case]:
     ]
 
 
-RECURRENT = lfm2() + qwen3_next() + qwen3_5()
+def gguf() -> list[Case]:
+    """What the other cases have that GGUF files can say."""
+    three = dict(
+        linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=10, linear_value_head_dim=6,
+        linear_conv_kernel_dim=2, attention_bias=True, rms_norm_eps=0.05, **MIXED)
+    half = {"rope_parameters": {**DELTA["rope_parameters"], "partial_rotary_factor": 0.5}}
+    off = {"rms_norm_eps": 1e-6}
+    return [
+        case("lfm2", BASE, "gguf-lfm2", "Four taps, and an inner width as it is written.",
+             {"block_auto_adjust_ff_dim": False, "layer_types": [FULL, "conv"], "conv_L_cache": 4, "norm_eps": 0.05},
+             prompt=30, without={"norm_eps": 1e-5}),
+        case("qwen3_5_text", DELTA, "gguf-qwen3-5", "Three value heads for a key head, biases, and half of each head turns.",
+             {**three, **half}, prompt=40, without=[off, {"rope_parameters": DELTA["rope_parameters"]}]),
+        case("qwen3_next", DELTA, "gguf-qwen3-next", "The same, with experts in all layers.",
+             {**three, **half, **EXPERTS}, prompt=40, without=[off, {"rope_parameters": DELTA["rope_parameters"]}]),
+    ]
+
+
+RECURRENT = gguf() + lfm2() + qwen3_next() + qwen3_5()

@@ -102,6 +102,14 @@ pub struct Tensor<'a> {
     exponents: &'a [u8],      // (rows, cols / 32) where the numbers are of 4 bits
     turned: Option<usize>,    // how many numbers a row of the file has, where that is a column
     order: Option<&'a [u32]>, // (rows,), each a row of the file
+    columns: Option<Columns<'a>>,
+}
+
+/// Columns in another order, as many side by side as move together.
+#[derive(Clone, Copy, Debug)]
+struct Columns<'a> {
+    order: &'a [u32], // (cols / together,), each so many columns of the file
+    together: usize,  // above zero
 }
 
 /// Factors of a matrix, one for each block.
@@ -123,8 +131,8 @@ impl<'a> Tensor<'a> {
         // Without rows, columns may be as many as they like.
         let len = rows.checked_mul(cols / together)?.checked_mul(size)?;
         let is_whole = bytes.len() == len && dtype != Dtype::F4E2m1;
-        let (scales, exponents, turned, order) = Default::default();
-        is_whole.then_some(Self { dtype, rows, cols, bytes, scales, exponents, turned, order })
+        let (scales, exponents, turned, order, columns) = Default::default();
+        is_whole.then_some(Self { dtype, rows, cols, bytes, scales, exponents, turned, order, columns })
     }
 
     /// A view of `bytes` as (`rows`, `cols`) numbers of 4 bits, the first of two in the low bits, of which 32 in a row
@@ -134,14 +142,15 @@ impl<'a> Tensor<'a> {
         let is_whole = cols.is_multiple_of(mxfp4::GROUP)
             && exponents.len() == groups
             && bytes.len() == groups.checked_mul(mxfp4::GROUP / 2)?;
-        let (scales, turned, order) = Default::default();
-        is_whole.then_some(Self { dtype: Dtype::F4E2m1, rows, cols, bytes, scales, exponents, turned, order })
+        let plain = Self::new(Dtype::I8, 0, 0, &[])?;
+        is_whole.then_some(Self { dtype: Dtype::F4E2m1, rows, cols, bytes, exponents, ..plain })
     }
 
-    /// The matrix of which this is the transposed one. None where numbers have scales, or rows are
+    /// The matrix of which this is the transposed one. None where numbers have scales, or rows or columns are
     /// [in another order](Self::in_order).
     pub fn transposed(self) -> Option<Self> {
-        let is_plain = self.scales.is_none() && self.dtype.is_single() && self.order.is_none();
+        let is_plain =
+            self.scales.is_none() && self.dtype.is_single() && self.order.is_none() && self.columns.is_none();
         let turned = Some(self.cols).filter(|_| self.turned.is_none());
         is_plain.then_some(Self { rows: self.cols, cols: self.rows, turned, ..self })
     }
@@ -149,7 +158,7 @@ impl<'a> Tensor<'a> {
     /// The same matrix, each number of which is multiplied in f32 by the one of `scales` that its block of
     /// `block` = (rows, cols) numbers has. The last blocks may be partial. None where `scales` is not of
     /// (rows / block rows, cols / block cols), both rounded up, is of a type that needs a scale itself, or has one, and
-    /// where the rows of either are [in another order](Self::in_order) already.
+    /// where the rows or columns of either are [in another order](Self::in_order) already.
     pub fn scaled(self, scales: &Self, block: (usize, usize)) -> Option<Self> {
         let is_plain = scales.dtype.is_single() && !scales.dtype.needs_scale() && scales.scales.is_none();
         if block.0 == 0 || block.1 == 0 || !is_plain {
@@ -157,6 +166,8 @@ impl<'a> Tensor<'a> {
         }
         if self.order.is_some()
             || scales.order.is_some()
+            || self.columns.is_some()
+            || scales.columns.is_some()
             || self.turned.is_some()
             || self.dtype == Dtype::F4E2m1
         {
@@ -175,6 +186,15 @@ impl<'a> Tensor<'a> {
     pub fn in_order(self, order: &'a [u32]) -> Option<Self> {
         let all = self.order.is_none() && order.iter().all(|row| (*row as usize) < self.rows);
         all.then_some(Self { rows: order.len(), order: Some(order), ..self })
+    }
+
+    /// The same columns in another order, `together` at once: those from `i · together` on are those of the file from
+    /// `order[i] · together` on. None where `order` is not as long as the columns, names one that is not there, or the
+    /// columns are in order already.
+    pub fn with_columns(self, order: &'a [u32], together: usize) -> Option<Self> {
+        let is_whole = together > 0 && order.len().checked_mul(together) == Some(self.cols);
+        let all = self.columns.is_none() && order.iter().all(|place| (*place as usize) < order.len());
+        (is_whole && all).then_some(Self { columns: Some(Columns { order, together }), ..self })
     }
 
     /// Which row of the file is row `index`.
@@ -200,6 +220,16 @@ impl<'a> Tensor<'a> {
         assert_eq!(out.len(), self.cols, "length of the output row");
         assert!(index < self.rows, "row {index} of {}", self.rows);
         let index = self.place(index);
+        let Some(columns) = self.columns else { return self.row_of_file(index, out) };
+        let mut row = vec![0.0; out.len()];
+        self.row_of_file(index, &mut row);
+        for (out, place) in out.chunks_exact_mut(columns.together).zip(columns.order) {
+            out.copy_from_slice(&row[*place as usize * columns.together..][..columns.together]);
+        }
+    }
+
+    /// Writes row `index` of the file, its columns as they stand there, into `out`.
+    fn row_of_file(&self, index: usize, out: &mut [f32]) {
         if let Some(width) = self.turned {
             return self.column(index, width, out);
         }
@@ -230,10 +260,11 @@ impl<'a> Tensor<'a> {
         }
     }
 
-    /// Row `index` as bf16, exactly as the file holds it; none where the file holds another type, scales beside it, or the
-    /// row as a column.
+    /// Row `index` as bf16, exactly as the file holds it; none where the file holds another type, scales beside it, the
+    /// row as a column, or columns in another order.
     pub fn bf16_row(&self, index: usize, out: &mut [bf16]) -> Option<()> {
-        if self.dtype != Dtype::Bf16 || self.scales.is_some() || self.turned.is_some() {
+        let is_plain = self.scales.is_none() && self.turned.is_none() && self.columns.is_none();
+        if self.dtype != Dtype::Bf16 || !is_plain {
             return None;
         }
         assert_eq!(out.len(), self.cols, "length of the output row");
@@ -246,7 +277,7 @@ impl<'a> Tensor<'a> {
     }
 
     /// Row `index` as the integers (cols,) and the scales (cols / 32,) of GGUF's Q8_0, exactly as the file holds them;
-    /// none where it holds another type, or scales beside it.
+    /// none where it holds another type, scales beside it, or columns in an order that divides blocks.
     pub fn q8_0_row(&self, index: usize, values: &mut [i8], scales: &mut [f16]) -> Option<()> {
         let blocks = self.blocks_of_row::<34>(Dtype::Q8_0, index)?;
         assert!(values.len() == self.cols && scales.len() == blocks.len(), "length of the output row");
@@ -270,14 +301,29 @@ impl<'a> Tensor<'a> {
         Some(())
     }
 
-    /// The blocks of row `index`, of `N` bytes each; none where the file holds another type, or scales beside it.
-    fn blocks_of_row<const N: usize>(&self, dtype: Dtype, index: usize) -> Option<&'a [[u8; N]]> {
-        if self.dtype != dtype || self.scales.is_some() {
+    /// The blocks of row `index`, of `N` bytes each; none where the file holds another type, scales beside it, or columns
+    /// in an order that divides blocks.
+    fn blocks_of_row<const N: usize>(
+        &self,
+        dtype: Dtype,
+        index: usize,
+    ) -> Option<impl ExactSizeIterator<Item = &'a [u8; N]> + use<'a, N>> {
+        let is_divided = self.columns.is_some_and(|columns| !columns.together.is_multiple_of(SMALL));
+        if self.dtype != dtype || self.scales.is_some() || is_divided {
             return None;
         }
         assert!(index < self.rows, "row {index} of {}", self.rows);
-        let (index, count) = (self.place(index), self.cols / SMALL);
-        Some(&self.bytes.as_chunks::<N>().0[index * count..(index + 1) * count])
+        let (count, columns) = (self.cols / SMALL, self.columns);
+        let first = self.place(index) * count;
+        let row = &self.bytes.as_chunks::<N>().0[first..first + count];
+        let place = move |block: usize| match columns {
+            Some(Columns { order, together }) => {
+                let together = together / SMALL;
+                order[block / together] as usize * together + block % together
+            }
+            None => block,
+        };
+        Some((0..count).map(move |block| &row[place(block)]))
     }
 
     /// All numbers in order, as f32.
@@ -500,6 +546,43 @@ mod tests {
         let turned = view(Dtype::Q4_0, 2, 32, &bytes);
         turned.in_order(&[1, 0]).unwrap().q4_0_row(0, &mut narrow, &mut scale).unwrap();
         assert_eq!((narrow, scale[0].to_f32()), ([3; 32], 2.0));
+    }
+
+    #[test]
+    fn columns_in_another_order_keep_rows_and_scales() {
+        let stored = view(Dtype::I8, 2, 6, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+        let moved = stored.with_columns(&[2, 0, 1], 2).unwrap();
+        assert_eq!(moved.to_vec(), [5.0, 6.0, 1.0, 2.0, 3.0, 4.0, 11.0, 12.0, 7.0, 8.0, 9.0, 10.0]);
+        assert_eq!(moved.in_order(&[1]).unwrap().to_vec(), [11.0, 12.0, 7.0, 8.0, 9.0, 10.0]);
+        let scales: Vec<u8> = [1.0f32, 10.0, 100.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+        let grid = view(Dtype::F32, 1, 3, &scales);
+        let scaled = stored.scaled(&grid, (2, 2)).unwrap().with_columns(&[2, 0, 1], 2).unwrap();
+        assert_eq!(scaled.to_vec()[..6], [500.0, 600.0, 1.0, 2.0, 30.0, 40.0]);
+        assert!(moved.scaled(&grid, (2, 2)).is_none() && moved.transposed().is_none());
+        assert!(moved.with_columns(&[0, 1, 2], 2).is_none() && stored.with_columns(&[], 0).is_none());
+        assert!(stored.with_columns(&[0, 1, 3], 2).is_none() && stored.with_columns(&[0, 1], 2).is_none());
+        let bytes: Vec<u8> = [1.5, 2.5].iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect();
+        let moved = view(Dtype::Bf16, 1, 2, &bytes).with_columns(&[1, 0], 1).unwrap();
+        assert!(moved.bf16_row(0, &mut [bf16::ZERO; 2]).is_none() && moved.to_vec() == [2.5, 1.5]);
+    }
+
+    #[test]
+    fn blocks_move_with_rows_and_columns() {
+        let bytes: Vec<u8> =
+            (0..2 * 4 * 34).map(|i| if i % 34 == 1 { 0x3c } else { (i * 7) as u8 }).collect();
+        let stored = view(Dtype::Q8_0, 2, 128, &bytes);
+        let moved = stored.in_order(&[1, 0, 1]).unwrap().with_columns(&[1, 0], 64).unwrap();
+        let (mut right, mut values, mut scales) = ([0.0; 128], [0; 128], [f16::ZERO; 4]);
+        for index in 0..3 {
+            moved.row(index, &mut right);
+            moved.q8_0_row(index, &mut values, &mut scales).unwrap();
+            let found: Vec<f32> = (0..128).map(|k| int8_groups::weight(values[k], scales[k / 32])).collect();
+            assert_eq!(found, right);
+        }
+        let all = stored.to_vec();
+        assert_eq!(moved.to_vec()[..128], [&all[192..256], &all[128..192]].concat());
+        let divided = stored.with_columns(&[1, 0, 2, 3, 4, 5, 6, 7], 16).unwrap();
+        assert!(divided.q8_0_row(0, &mut values, &mut scales).is_none());
     }
 
     #[test]

@@ -313,6 +313,8 @@ pub struct TensorRef {
     turned: bool,
     /// The rows of the file, or the numbers of a vector, in the order in which they are wanted.
     order: Option<Arc<[u32]>>,
+    /// Columns of the file in the order in which they are wanted, and how many move together.
+    columns: Option<(Arc<[u32]>, usize)>,
 }
 
 impl TensorRef {
@@ -326,14 +328,20 @@ impl TensorRef {
             [count, rows, cols] => (count.checked_mul(rows)?, cols),
             _ => return None,
         };
-        let (scales, exponents, turned, order) = Default::default();
-        Some(Self { place: place.clone(), dtype, rows, cols, scales, exponents, turned, order })
+        let (scales, exponents, turned, order, columns) = Default::default();
+        Some(Self { place: place.clone(), dtype, rows, cols, scales, exponents, turned, order, columns })
     }
 
     /// The same with its rows, or the numbers of a vector, or some of them, in another order: `order[i]` becomes number
     /// `i`.
     pub(crate) fn in_order(self, order: Arc<[u32]>) -> Self {
         Self { order: Some(order), ..self }
+    }
+
+    /// The same with its columns in another order, `together` at once: number `i` of these is number `order[i]` of the
+    /// file. There are as many of them as the matrix has.
+    pub(crate) fn with_columns(self, order: Arc<[u32]>, together: usize) -> Self {
+        Self { columns: Some((order, together)), ..self }
     }
 
     /// The name in the file.
@@ -390,8 +398,14 @@ impl TensorRef {
             }
             None => tensor,
         };
-        match &self.order {
+        let tensor = match &self.order {
             Some(order) => tensor.in_order(order).expect("rows in order are rows of the tensor"),
+            None => tensor,
+        };
+        match &self.columns {
+            Some((order, together)) => {
+                tensor.with_columns(order, *together).expect("columns in order are those of the tensor")
+            }
             None => tensor,
         }
     }

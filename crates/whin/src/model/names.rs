@@ -32,12 +32,16 @@ pub struct Names {
     /// The projections of the delta rule, each with how many of its sections it holds: queries, keys, values, gates, `b`
     /// and `a`.
     pub delta: &'static [(&'static str, usize)],
-    /// Whether these projections have the rows of each key head together, with those of its value heads.
-    pub delta_grouped: bool,
+    /// In which order these projections have their rows.
+    pub delta_order: DeltaOrder,
     /// The convolution of the delta rule.
     pub delta_taps: &'static str,
-    /// The tensor, not a module, of the logarithms of its rates.
+    /// The tensor, not a module, of its rates.
     pub delta_rates: &'static str,
+    /// Whether that holds rates with a minus before them, rather than their logarithms.
+    pub rates_negated: bool,
+    /// Whether taps are stored as (channels, taps), rather than with an axis between.
+    pub taps_flat: bool,
     /// The tensor, not a module, of what is added to `a`.
     pub delta_time_bias: &'static str,
     /// The norm of what it finds.
@@ -70,6 +74,32 @@ pub struct Names {
     pub pairs_adjacent: bool,
     /// What begins the names of tensors that are for other than text.
     pub ignored: &'static [&'static str],
+}
+
+/// In which order tensors of the delta rule have what belongs to its heads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeltaOrder {
+    /// All queries, all keys and so on; value heads of one key head stand together.
+    Kinds,
+    /// What belongs to each key head together: its query, its key, its values and so on.
+    Groups,
+    /// That of `b` and `a` alone.
+    ScoreGroups,
+    /// All queries, all keys and so on; of value heads first one of each key head, then the next of each.
+    Turns,
+}
+
+/// What the numbers of a vector stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// Themselves.
+    Plain,
+    /// What they exceed one by.
+    OnesOff,
+    /// Themselves, as their logarithms.
+    Logarithms,
+    /// Themselves, with a minus before them.
+    Negated,
 }
 
 /// How checkpoints of a family name the tensors of experts.
@@ -137,9 +167,11 @@ pub const COMMON: Names = Names {
         ("linear_attn.in_proj_b", 1),
         ("linear_attn.in_proj_a", 1),
     ],
-    delta_grouped: false,
+    delta_order: DeltaOrder::Kinds,
     delta_taps: "linear_attn.conv1d",
     delta_rates: "linear_attn.A_log",
+    rates_negated: false,
+    taps_flat: false,
     delta_time_bias: "linear_attn.dt_bias",
     delta_norm: "linear_attn.norm",
     delta_output: "linear_attn.out_proj",
@@ -182,6 +214,17 @@ pub const GGUF: Names = Names {
     q_norm: "attn_q_norm",
     k_norm: "attn_k_norm",
     sinks: "attn_sinks.weight",
+    delta: &[("attn_qkv", 3), ("attn_gate", 1), ("ssm_beta", 1), ("ssm_alpha", 1)],
+    delta_taps: "ssm_conv1d",
+    delta_rates: "ssm_a",
+    rates_negated: true,
+    taps_flat: true,
+    delta_time_bias: "ssm_dt.bias",
+    delta_norm: "ssm_norm",
+    delta_output: "ssm_out",
+    conv: "shortconv.in_proj",
+    conv_taps: "shortconv.conv",
+    conv_output: "shortconv.out_proj",
     output: "attn_output",
     mixer_post_norm: "post_attention_norm",
     feed_forward_norm: "ffn_norm",
@@ -271,20 +314,25 @@ impl Names {
         }
     }
 
-    /// Whether what is stored has to be raised by one.
-    pub fn is_raised(&self, to: Destination) -> bool {
+    /// What the numbers of a vector stand for.
+    pub fn stored(&self, to: Destination) -> Stored {
         use Destination as To;
-        self.ones_off
-            && matches!(
-                to,
-                To::MixerNorm(_)
-                    | To::QNorm(_)
-                    | To::KNorm(_)
-                    | To::MixerPostNorm(_)
-                    | To::FeedForwardNorm(_)
-                    | To::FeedForwardPostNorm(_)
-                    | To::Norm
-            )
+        match to {
+            To::MixerNorm(_)
+            | To::QNorm(_)
+            | To::KNorm(_)
+            | To::MixerPostNorm(_)
+            | To::FeedForwardNorm(_)
+            | To::FeedForwardPostNorm(_)
+            | To::Norm
+                if self.ones_off =>
+            {
+                Stored::OnesOff
+            }
+            To::Rates(_) if self.rates_negated => Stored::Negated,
+            To::Rates(_) => Stored::Logarithms,
+            _ => Stored::Plain,
+        }
     }
 
     /// What stands before the names of a layer's tensors.
@@ -304,7 +352,32 @@ impl Names {
                 };
                 (pairs > 0 || attention.gated).then(|| self.heads_in_order(attention, pairs, shape))
             }
-            (To::Inputs(_), Mixer::Delta(delta)) => self.delta_grouped.then(|| groups_in_order(delta)),
+            (To::Inputs(_), Mixer::Delta(delta)) => match self.delta_order {
+                DeltaOrder::Kinds => None,
+                DeltaOrder::Groups => Some(groups_in_order(delta)),
+                DeltaOrder::ScoreGroups => Some(score_groups_in_order(delta)),
+                DeltaOrder::Turns => Some(turns_in_order(delta)),
+            },
+            (To::Taps(_), Mixer::Delta(delta)) if self.delta_order == DeltaOrder::Turns => {
+                let channels = turns_in_order(delta);
+                Some(vec![channels[..3].iter().flat_map(|part| part.iter().copied()).collect()])
+            }
+            (To::Rates(_) | To::TimeBias(_), Mixer::Delta(delta))
+                if self.delta_order == DeltaOrder::Turns =>
+            {
+                Some(vec![turns(delta, 1, 0)])
+            }
+            _ => None,
+        }
+    }
+
+    /// The columns of a weight's tensor in the order in which the model wants them, and how many of them move together;
+    /// none where they are in order.
+    pub fn columns(&self, spec: &Spec, to: Destination) -> Option<(Arc<[u32]>, usize)> {
+        match (to, &spec.layers.get(layer_of(to)?)?.mixer) {
+            (Destination::Output(_), Mixer::Delta(delta)) if self.delta_order == DeltaOrder::Turns => {
+                Some((turns(delta, 1, 0), delta.value_dim))
+            }
             _ => None,
         }
     }
@@ -338,10 +411,17 @@ impl Names {
     }
 }
 
-/// The layer that a weight belongs to.
+/// The layer of a weight whose rows or columns may be in another order.
 fn layer_of(to: Destination) -> Option<usize> {
+    use Destination as To;
     match to {
-        Destination::Qkv(layer) | Destination::QkvBias(layer) | Destination::Inputs(layer) => Some(layer),
+        To::Qkv(layer)
+        | To::QkvBias(layer)
+        | To::Inputs(layer)
+        | To::Taps(layer)
+        | To::Rates(layer)
+        | To::TimeBias(layer)
+        | To::Output(layer) => Some(layer),
         _ => None,
     }
 }
@@ -369,4 +449,50 @@ fn groups_in_order(delta: &Delta) -> Vec<Arc<[u32]>> {
         rows(value_heads, 1, 2 * of_key, 0),
         rows(value_heads, 1, 2 * of_key, of_key),
     ]
+}
+
+/// The same where only `b` and `a` stand in a tensor with a group for each key head.
+fn score_groups_in_order(delta: &Delta) -> Vec<Arc<[u32]>> {
+    let mut order = kinds_in_order(delta);
+    order.splice(4.., groups_in_order(delta).split_off(4));
+    order
+}
+
+/// Where queries, keys, values, gates, `b` and `a` stand where value heads of different key heads take turns, and the first
+/// three share a tensor.
+fn turns_in_order(delta: &Delta) -> Vec<Arc<[u32]>> {
+    let mut order = kinds_in_order(delta);
+    let values = 2 * delta.widths().0;
+    order.splice(
+        2..,
+        [
+            turns(delta, delta.value_dim, values),
+            turns(delta, delta.value_dim, 0),
+            turns(delta, 1, 0),
+            turns(delta, 1, 0),
+        ],
+    );
+    order
+}
+
+/// Where they stand one below the other, the first three in one tensor.
+fn kinds_in_order(delta: &Delta) -> Vec<Arc<[u32]>> {
+    let ((keys, values), heads) = (delta.widths(), delta.value_heads);
+    let rows =
+        |first: usize, count: usize| -> Arc<[u32]> { (first..first + count).map(|row| row as u32).collect() };
+    vec![
+        rows(0, keys),
+        rows(keys, keys),
+        rows(2 * keys, values),
+        rows(0, values),
+        rows(0, heads),
+        rows(0, heads),
+    ]
+}
+
+/// The rows of value heads that take turns, `dim` each, from row `first` on: those of one key head together.
+fn turns(delta: &Delta, dim: usize, first: usize) -> Arc<[u32]> {
+    let of_key = delta.value_heads / delta.key_heads;
+    let head = |head: usize| head % of_key * delta.key_heads + head / of_key;
+    (0..delta.value_heads * dim).map(|row| (first + head(row / dim) * dim + row % dim) as u32).collect()
 }

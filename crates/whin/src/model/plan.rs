@@ -11,7 +11,7 @@ use whin_kernels::{Dtype, Tensor, WeightKind};
 use super::families;
 use super::forms;
 use super::inventory::{self, Destination, Shape};
-use super::names::Names;
+use super::names::{Names, Stored};
 use super::spec::Spec;
 use crate::Result;
 use crate::checkpoint::{Storage, TensorRef, Tensors};
@@ -35,8 +35,8 @@ pub struct Load {
     pub is_matrix: bool,
     /// One below the other. Their columns agree.
     pub parts: Vec<TensorRef>,
-    /// What is added to each number of a vector.
-    pub raise: f32,
+    /// What the numbers of a vector stand for.
+    pub stored: Stored,
 }
 
 impl<'a> Plan<'a> {
@@ -85,10 +85,10 @@ impl<'a> Plan<'a> {
         let head = heads.iter().find(|head| tensors.contains(head));
         let mut loads = Vec::with_capacity(self.weights.len());
         for (to, shape) in &self.weights {
-            let raise = if names.is_raised(*to) { 1.0 } else { 0.0 };
+            let stored = names.stored(*to);
             let is_matrix = shape.inputs.is_some();
             if let Some(projection) = Projection::new(names, prefix, *to, shape) {
-                loads.push(Load { to: *to, is_matrix, parts: projection.claim(&mut tensors), raise });
+                loads.push(Load { to: *to, is_matrix, parts: projection.claim(&mut tensors), stored });
                 continue;
             }
             let (mut wanted, holders) = self.tensors_of((names, prefix), *to, shape);
@@ -103,8 +103,12 @@ impl<'a> Plan<'a> {
                 };
                 wanted[0].0.clone_from(head);
             }
-            let parts = claim_parts(&mut tensors, names.order(self.spec, *to, shape), (wanted, holders));
-            loads.push(Load { to: *to, is_matrix, parts, raise });
+            let mut parts = claim_parts(&mut tensors, names.order(self.spec, *to, shape), (wanted, holders));
+            if let Some((order, together)) = names.columns(self.spec, *to) {
+                let moved = |part: TensorRef| part.with_columns(order.clone(), together);
+                parts = parts.into_iter().map(moved).collect();
+            }
+            loads.push(Load { to: *to, is_matrix, parts, stored });
         }
         let spare = head.filter(|_| self.spec.tied).and_then(|head| tensors.take(head));
         tensors.finish(|name| {
@@ -156,6 +160,7 @@ impl<'a> Plan<'a> {
             let held = shape.sections.iter().zip(&holders).filter(|(_, holder)| **holder == tensor);
             let outputs = held.map(|(rows, _)| rows).sum();
             let shape = match to {
+                Destination::Taps(_) if names.taps_flat => vec![shape.sections[0], shape.sections.len()],
                 // Files have the positions of each channel together, behind an axis that all channels of a group share.
                 Destination::Taps(_) => vec![shape.sections[0], 1, shape.sections.len()],
                 // A share is that of a projection with one output.
@@ -192,12 +197,17 @@ type Wanted = (String, Vec<usize>);
 impl Load {
     /// The numbers of a vector, as a backend takes them.
     pub fn numbers(&self) -> Vec<f32> {
-        let numbers = self.parts.iter().flat_map(|part| part.view().to_vec());
-        match self.to {
-            Destination::Taps(_) => self.parts.iter().flat_map(|part| turned(&part.view())).collect(),
-            Destination::Rates(_) => numbers.map(|log| f64::from(log).exp() as f32).collect(),
-            _ => numbers.map(|number| number + self.raise).collect(),
+        if matches!(self.to, Destination::Taps(_)) {
+            return self.parts.iter().flat_map(|part| turned(&part.view())).collect();
         }
+        let numbers = self.parts.iter().flat_map(|part| part.view().to_vec());
+        let meant = |number: f32| match self.stored {
+            Stored::Plain => number,
+            Stored::OnesOff => number + 1.0,
+            Stored::Logarithms => f64::from(number).exp() as f32,
+            Stored::Negated => -number,
+        };
+        numbers.map(meant).collect()
     }
 }
 

@@ -102,6 +102,16 @@ impl Gguf {
         (entry.dtype == "F32" && length <= LONGEST_VECTOR).then(|| tensor.to_vec())
     }
 
+    /// Whether one of the first `layers` layers has a tensor of this name.
+    pub fn has_in_layer(&self, name: &str, layers: u64) -> bool {
+        let is_it = |entry: &Entry| {
+            let own = entry.name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+            let layer = own.filter(|(_, own)| *own == name).and_then(|(layer, _)| layer.parse::<u64>().ok());
+            layer.is_some_and(|layer| layer < layers)
+        };
+        self.parts.iter().any(|part| part.entries().iter().any(is_it))
+    }
+
     fn entry(&self, name: &str) -> Option<(&Part, &Entry)> {
         let found = |part| {
             let (part, name): (&Part, &str) = (part, name);

@@ -74,6 +74,7 @@ impl Tensors {
             exponents: Some(exponents),
             turned: false,
             order: None,
+            columns: None,
         };
         pairs.map(matrix).collect()
     }

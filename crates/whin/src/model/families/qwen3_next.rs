@@ -8,7 +8,7 @@ use whin_kernels::Span;
 use super::dense::{DEFAULTS, Defaults, Dense, FULL, SIZE, fixed, layer_types};
 use super::experts;
 use crate::model::config::Fields;
-use crate::model::names::{COMMON, Names};
+use crate::model::names::{COMMON, DeltaOrder, Names};
 use crate::model::spec::{Bias, Delta, Mixer, Spec};
 
 /// The delta rule, as `layer_types` calls it.
@@ -36,7 +36,7 @@ const EXPERTS: experts::Defaults =
 /// Queries, keys and values stand in groups, one for each key head.
 pub(super) const NAMES: Names = Names {
     delta: &[("linear_attn.in_proj_qkvz", 4), ("linear_attn.in_proj_ba", 2)],
-    delta_grouped: true,
+    delta_order: DeltaOrder::Groups,
     ones_off: true,
     ignored: &["mtp."],
     ..COMMON

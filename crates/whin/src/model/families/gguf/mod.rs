@@ -202,7 +202,7 @@ impl<'a> Reading<'a> {
         let is_tied = self.gguf.shape("output.weight").is_none();
         self.put("tie_word_embeddings", json!(is_tied));
         for (switch, tensor) in self.architecture.switches {
-            let is_on = self.gguf.shape(&format!("blk.0.{tensor}")).is_some();
+            let is_on = self.gguf.has_in_layer(tensor, layers - extra);
             self.put(switch, json!(is_on));
         }
         Ok(())

@@ -6,7 +6,7 @@
 
 use super::{Reading, derive};
 use crate::Result;
-use crate::model::names::{GGUF, Names};
+use crate::model::names::{DeltaOrder, GGUF, Names};
 
 /// One architecture.
 pub(super) struct Architecture {
@@ -16,7 +16,7 @@ pub(super) struct Architecture {
     pub model_type: &'static str,
     /// Beyond [`COMMON`], which they replace where they have the same name.
     pub keys: &'static [Key],
-    /// Switches of the config that are on where the first layer has a tensor of this name.
+    /// Switches of the config that are on where a layer has a tensor of this name.
     pub switches: &'static [(&'static str, &'static str)],
     /// Adds what follows from other keys.
     pub derive: fn(&mut Reading<'_>) -> Result<()>,
@@ -149,6 +149,14 @@ const HALF_FUSED: Names = Names { gate_up: &["ffn_up"], ..GGUF };
 /// The norm behind attention is the one before the feed-forward part.
 const POST: Names = Names { feed_forward_norm: "post_attention_norm", ..GGUF };
 
+const NEXT: Names = Names {
+    delta: &[("attn_qkv", 3), ("attn_gate", 1), ("ssm_ba", 2)],
+    delta_order: DeltaOrder::ScoreGroups,
+    ..POST
+};
+const TURNS: Names = Names { delta_order: DeltaOrder::Turns, ..POST };
+const SHORT_CONV: Names = Names { norm: "token_embd_norm", ..GGUF };
+
 type Derive = fn(&mut Reading<'_>) -> Result<()>;
 
 const fn known(
@@ -179,8 +187,8 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
     known(("glm4", "glm4"), &[], BIAS, derive::nothing, Names { pairs_adjacent: true, ..HALF_FUSED }),
     known(("cohere2", "cohere2"), COHERE, BIAS, derive::cohere2, PAIRED),
     known(("gpt-oss", "gpt_oss"), GPT_OSS, BIAS, derive::gpt_oss, POST),
-    known(("lfm2", "lfm2"), LFM, &[], derive::lfm2, GGUF),
-    known(("qwen3next", "qwen3_next"), LINEAR, BIAS, derive::linear, GGUF),
-    known(("qwen35", "qwen3_5_text"), LINEAR, BIAS, derive::linear, GGUF),
-    known(("qwen35moe", "qwen3_5_moe_text"), LINEAR, BIAS, derive::linear, GGUF),
+    known(("lfm2", "lfm2"), LFM, &[], derive::lfm2, SHORT_CONV),
+    known(("qwen3next", "qwen3_next"), LINEAR, BIAS, derive::linear, NEXT),
+    known(("qwen35", "qwen3_5_text"), LINEAR, BIAS, derive::linear, TURNS),
+    known(("qwen35moe", "qwen3_5_moe_text"), LINEAR, BIAS, derive::linear, TURNS),
 ];
