@@ -237,8 +237,8 @@ fn tensors_that_are_missing_left_over_or_twice_are_named() {
         &|file| rename(file, "blk.1.ffn_up.weight", "model.layers.1.mlp.down_proj.weight"),
         &[
             "\"model.layers.1.mlp.down_proj.weight\"",
-            "\"blk.1.ffn_down.weight\"",
-            "the same part of the model",
+            "is no part of the model",
+            "\"blk.1.ffn_up.weight\" is missing",
         ],
     );
     // Of layers behind the others only those that guess further tokens are left alone.
