@@ -22,7 +22,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from conversion import get_model_class  # noqa: E402
 from conversion.base import ModelBase  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
 
 FIXTURES = Path(__file__).resolve().parents[2] / "crates/whin/tests/fixtures"
@@ -30,6 +30,19 @@ Type = gguf.GGMLQuantizationType
 # Rows of these may have any whole number of 32 inputs, those of the others 256.
 SHORT = [Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.IQ4_NL, Type.MXFP4, Type.F16]
 LONG = [Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.BF16, Type.F32, *SHORT]
+
+
+def guess_further(folder: Path, config: dict):
+    """Adds a layer that guesses one token more, which is a copy of the one that attends."""
+    tensors = load_file(folder / "model.safetensors")
+    layer = f"model.layers.{config['layer_types'].index('full_attention')}."
+    copies = {f"mtp.layers.0.{key.removeprefix(layer)}": tensor.clone()
+              for key, tensor in tensors.items() if key.startswith(layer)}
+    width = config["hidden_size"]
+    norms = {f"mtp.{norm}.weight": torch.zeros(width, dtype=torch.bfloat16)
+             for norm in ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden")}
+    fc = torch.ones(width, 2 * width, dtype=torch.bfloat16)
+    save_file({**tensors, **copies, **norms, "mtp.fc.weight": fc}, folder / "model.safetensors")
 
 
 def convert(name: str):
@@ -48,7 +61,10 @@ def convert(name: str):
             model.gguf_writer.add_token_list([f"t{index}" for index in range(vocabulary)])
 
         known = get_model_class(config["architectures"][0])
-        ModelBase.no_mtp = known.no_mtp = True
+        # One file has what is to be left alone.
+        ModelBase.no_mtp = known.no_mtp = name != "gguf-qwen3-5"
+        if not known.no_mtp:
+            guess_further(folder, text)
         # One converter counts tokens here.
         tokens = {f"t{index}": index for index in range(vocabulary)}
         (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": tokens}, "added_tokens": []}))

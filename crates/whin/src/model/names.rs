@@ -72,6 +72,8 @@ pub struct Names {
     pub ones_off: bool,
     /// Whether the two numbers of a pair that turns stand side by side, rather than half of what turns apart.
     pub pairs_adjacent: bool,
+    /// A tensor of the first of the layers that guess further tokens, where those stand behind the others.
+    pub further: Option<&'static str>,
     /// What begins the names of tensors that are for other than text.
     pub ignored: &'static [&'static str],
 }
@@ -187,6 +189,7 @@ pub const COMMON: Names = Names {
     feed_forward_post_norm: "post_feedforward_layernorm",
     ones_off: false,
     pairs_adjacent: false,
+    further: None,
     ignored: &[],
 };
 
@@ -232,6 +235,7 @@ pub const GGUF: Names = Names {
     down: "ffn_down",
     feed_forward_post_norm: "post_ffw_norm",
     experts: GGUF_EXPERTS,
+    further: Some("nextn.eh_proj.weight"),
     // Frequencies are read with the metadata.
     ignored: &["rope_freqs.", "rope_factors_"],
     ..COMMON
@@ -333,6 +337,13 @@ impl Names {
             To::Rates(_) => Stored::Logarithms,
             _ => Stored::Plain,
         }
+    }
+
+    /// Whether the tensor `name` is of layer number `first` or of one behind it.
+    pub fn is_from(&self, first: usize, name: &str) -> bool {
+        let behind = self.layer.split_once("{}").and_then(|(before, _)| name.strip_prefix(before));
+        let number = behind.and_then(|behind| behind.split('.').next()?.parse::<usize>().ok());
+        number.is_some_and(|number| number >= first)
     }
 
     /// What stands before the names of a layer's tensors.

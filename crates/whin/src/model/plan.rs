@@ -111,8 +111,12 @@ impl<'a> Plan<'a> {
             loads.push(Load { to: *to, is_matrix, parts, stored });
         }
         let spare = head.filter(|_| self.spec.tied).and_then(|head| tensors.take(head));
+        let layers = self.spec.layers.len();
+        let further = names.further.map(|name| format!("{prefix}{}{name}", names.layer(layers)));
+        let has_further = further.is_some_and(|name| tensors.contains(&name));
         tensors.finish(|name| {
             name.ends_with(".rotary_emb.inv_freq")
+                || (has_further && names.is_from(layers, name))
                 || names.ignored.iter().any(|ignored| name.starts_with(ignored))
         })?;
         if let (Some(spare), [Load { parts, .. }, ..]) = (spare, loads.as_slice())

@@ -234,6 +234,20 @@ fn tensors_that_are_missing_left_over_or_of_another_shape_are_named() {
         ],
     );
     refused(
+        &|file| rename(file, "blk.1.ffn_up.weight", "model.layers.1.mlp.down_proj.weight"),
+        &[
+            "\"model.layers.1.mlp.down_proj.weight\"",
+            "is no part of the model",
+            "\"blk.1.ffn_up.weight\" is missing",
+        ],
+    );
+    // Of layers behind the others only those that guess further tokens are left alone.
+    let layers = |file: &mut File| {
+        let count = file.keys.iter_mut().find(|(key, _)| key == b"qwen3.block_count").unwrap();
+        count.1 = uint(1);
+    };
+    refused(&layers, &["\"blk.1.ffn_up.weight\" in m.gguf is no part"]);
+    refused(
         &|file| file.keys[4].1 = uint(32),
         &["expected [32, 24], found [40, 24]", "expected [24, 32], found [24, 40]"],
     );
