@@ -70,7 +70,7 @@ fn goldens() -> Vec<Golden> {
         .filter(|path| path.join("golden.json").is_file())
         .collect();
     folders.sort();
-    assert!(folders.len() >= 92, "only {} checkpoints found", folders.len());
+    assert!(folders.len() >= 99, "only {} checkpoints found", folders.len());
     let checkpoints = folders.iter().map(|folder| Golden::read(folder));
     // The same as llama.cpp's converter writes them: the answers are those of the folder.
     let converted = folders.iter().filter_map(|folder| {
@@ -79,7 +79,7 @@ fn goldens() -> Vec<Golden> {
         file.is_file().then(|| Golden { folder: file, ..Golden::read(folder) })
     });
     let converted: Vec<Golden> = converted.collect();
-    assert!(converted.len() >= 14, "only {} GGUF files found", converted.len());
+    assert!(converted.len() >= 28, "only {} GGUF files found", converted.len());
     checkpoints.chain(converted).collect()
 }
 
