@@ -356,7 +356,7 @@ fn folders_without_the_files_say_what_is_missing() {
     let absent = empty.path().join("absent");
     refused(open(&absent), ErrorKind::CheckpointNotFound, &["absent"]);
     refused(open(empty.path()), ErrorKind::CheckpointNotFound, &["no config.json"]);
-    refused(open(Path::new("Qwen/..")), ErrorKind::CheckpointNotFound, &["no folder Qwen/..", "owner/name"]);
+    refused(open(Path::new("Qwen/..")), ErrorKind::CheckpointNotFound, &["nothing at Qwen/..", "owner/name"]);
     refused(open(folder(&[]).path()), ErrorKind::InvalidCheckpoint, &["model.safetensors", INDEX]);
     let pickled = folder(&[("pytorch_model.bin", b"")]);
     refused(open(pickled.path()), ErrorKind::InvalidCheckpoint, &["safe_serialization"]);

@@ -234,8 +234,8 @@ fn is_plain(name: &str) -> bool {
 
 fn absent(path: &Path) -> Error {
     let message = format!(
-        "there is no folder {}; give the folder that holds config.json and the .safetensors files, or a name on the \
-         Hugging Face hub: owner/name, or owner/name@revision",
+        "there is nothing at {}; give the folder that holds config.json and the .safetensors files, a GGUF file, or a \
+         name on the Hugging Face hub: owner/name, or owner/name@revision",
         path.display()
     );
     Error::new(ErrorKind::CheckpointNotFound, message)
