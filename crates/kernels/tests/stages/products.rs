@@ -51,7 +51,10 @@ impl Product {
 
     /// The same with the options of that number.
     pub fn with(self, number: usize) -> Self {
-        Self { options: RowOptions::of(number, self.matrix.outputs), ..self }
+        let options = RowOptions::of(number, self.matrix.outputs);
+        // Without a norm, large rows make gates of zero and numbers without bound.
+        let row_gate = self.row_gate.filter(|_| !options.bare);
+        Self { options, row_gate, ..self }
     }
 
     pub fn rows(&self) -> usize {
