@@ -120,10 +120,12 @@ fn loading_holds_the_weights_and_one_tensor() {
     assert!(packing <= 2 * largest + BUFFERS + SCRATCH, "{} KiB while packing", packing >> 10);
     assert!(packing + 8 * MIB < weights, "the test could not tell: {} of {weights}", packing);
 
-    let _engine = Engine::load(Some(folder.path()), &options).unwrap();
+    let engine = Engine::load(Some(folder.path()), &options).unwrap();
+    engine.wait_for_cache(); // whose writer and hasher, until they are done, hold their buffers beside the weights
     let [peak, left] = ["VmHWM", "VmRSS"].map(|key| status(key) - before);
 
     let with_slack = weights + weights / 10 + SCRATCH;
+    let at_most = with_slack + largest + BUFFERS;
     let figures = format!(
         "in KiB: {} stored, {} as int8, {} the largest tensor, {} at the peak, {} left",
         stored >> 10,
@@ -133,8 +135,8 @@ fn loading_holds_the_weights_and_one_tensor() {
         left >> 10
     );
     println!("{figures}");
-    assert!(stored as u64 > 2 * (with_slack + largest), "the test could not tell: {figures}");
+    assert!(stored as u64 > 2 * at_most, "the test could not tell: {figures}");
     assert!(left + SCRATCH >= weights, "weights are not in memory: {figures}");
-    assert!(peak <= with_slack + largest, "the peak is too high: {figures}");
+    assert!(peak <= at_most, "the peak is too high: {figures}");
     assert!(left <= with_slack, "more than the weights is left in memory: {figures}");
 }
