@@ -65,6 +65,11 @@ fn decode_int4(bencher: Bencher, shape: &Shape) {
 }
 
 #[divan::bench(args = &SHAPES, sample_count = 20, sample_size = 1)]
+fn decode_int4_affine(bencher: Bencher, shape: &Shape) {
+    on_best(bencher, shape, WeightKind::Int4Affine, 1);
+}
+
+#[divan::bench(args = &SHAPES, sample_count = 20, sample_size = 1)]
 fn decode_int8_groups(bencher: Bencher, shape: &Shape) {
     on_best(bencher, shape, WeightKind::Int8Groups, 1);
 }
@@ -87,6 +92,11 @@ fn prefill_int8(bencher: Bencher, shape: &Shape) {
 #[divan::bench(args = &SHAPES[..4], sample_count = 10, sample_size = 1)]
 fn prefill_int4(bencher: Bencher, shape: &Shape) {
     on_best(bencher, shape, WeightKind::Int4, 512);
+}
+
+#[divan::bench(args = &SHAPES[..4], sample_count = 10, sample_size = 1)]
+fn prefill_int4_affine(bencher: Bencher, shape: &Shape) {
+    on_best(bencher, shape, WeightKind::Int4Affine, 512);
 }
 
 #[divan::bench(args = &SHAPES[..4], sample_count = 10, sample_size = 1)]

@@ -12,6 +12,7 @@ pub mod delta;
 mod error;
 mod fp8;
 pub mod int4;
+pub mod int4_affine;
 pub mod int8;
 pub mod int8_groups;
 mod mxfp4;

@@ -3,47 +3,22 @@
 //! Nothing here is fast. Every other backend is compared with this one.
 
 mod recurrent;
+mod weight;
 
 use std::cmp::Ordering;
-use std::ops::Range;
 
-use half::{bf16, f16};
+use half::bf16;
 
 use crate::{
-    Activation, Attend, BLOCK, Backend, Best, CacheShape, Delta, Embed, Error, Experts, Gated, Head,
-    HeadNorm, KvKind, LayerCache, Norm, Project, Qkv, Result, Rotation, Shares, ShortConv, Span, StateShape,
-    Step, Tensor, WeightKind, int4, int8, int8_groups,
+    Activation, Attend, BLOCK, Backend, Best, CacheShape, Delta, Embed, Experts, Gated, Head, HeadNorm,
+    KvKind, LayerCache, Norm, Project, Qkv, Result, Rotation, Shares, ShortConv, Span, StateShape, Step,
+    Tensor, WeightKind, int8,
 };
+pub use weight::Weight;
 
 /// The backend that defines what is right.
 #[derive(Debug, Default)]
 pub struct Reference;
-
-/// A matrix, row after row.
-#[derive(Debug)]
-pub struct Weight {
-    outputs: usize,
-    inputs: usize,
-    numbers: Numbers,
-}
-
-#[derive(Debug)]
-enum Numbers {
-    F32(Vec<f32>),   // (outputs, inputs)
-    Bf16(Vec<bf16>), // (outputs, inputs)
-    Int8 {
-        values: Vec<i8>,  // (outputs, inputs)
-        scales: Vec<f32>, // (outputs,)
-    },
-    Int8Groups {
-        values: Vec<i8>,  // (outputs, inputs)
-        scales: Vec<f16>, // (outputs, groups)
-    },
-    Int4 {
-        values: Vec<u8>,  // (outputs, inputs)
-        scales: Vec<f16>, // (outputs, groups)
-    },
-}
 
 /// Activations.
 #[derive(Debug)]
@@ -131,72 +106,11 @@ impl Backend for Reference {
     }
 
     fn weight(&mut self, kind: WeightKind, outputs: usize, inputs: usize) -> Result<Weight> {
-        let count = outputs * inputs;
-        let numbers = match kind {
-            WeightKind::F32 => Numbers::F32(vec![0.0; count]),
-            WeightKind::Bf16 => Numbers::Bf16(vec![bf16::ZERO; count]),
-            WeightKind::Int8 => Numbers::Int8 { values: vec![0; count], scales: vec![0.0; outputs] },
-            WeightKind::Int8Groups => {
-                let groups = inputs.div_ceil(int8_groups::GROUP);
-                Numbers::Int8Groups { values: vec![0; count], scales: vec![f16::ZERO; outputs * groups] }
-            }
-            WeightKind::Int4 => {
-                let groups = inputs.div_ceil(int4::GROUP);
-                Numbers::Int4 { values: vec![0; count], scales: vec![f16::ZERO; outputs * groups] }
-            }
-        };
-        Ok(Weight { outputs, inputs, numbers })
+        Ok(Weight::new(kind, outputs, inputs))
     }
 
     fn write(&mut self, weight: &mut Weight, first: usize, source: &Tensor<'_>) -> Result<()> {
-        let inputs = weight.inputs;
-        let mut row = vec![0.0; inputs];
-        for index in 0..source.rows() {
-            source.row(index, &mut row);
-            let output = first + index;
-            let range = output * inputs..(output + 1) * inputs;
-            match &mut weight.numbers {
-                Numbers::F32(numbers) => numbers[range].copy_from_slice(&row),
-                Numbers::Bf16(numbers) => {
-                    for (number, x) in numbers[range].iter_mut().zip(&row) {
-                        *number = bf16::from_f32(*x);
-                    }
-                }
-                Numbers::Int8 { values, scales } => {
-                    scales[output] = int8::quantize_weights(&row, &mut values[range])
-                        .ok_or(Error::NotFinite { row: index })?;
-                }
-                Numbers::Int8Groups { values, scales } => {
-                    let groups = inputs.div_ceil(int8_groups::GROUP);
-                    let scales = &mut scales[output * groups..(output + 1) * groups];
-                    if source.q8_0_row(index, &mut values[range.clone()], scales).is_none() {
-                        let quantized = values[range].chunks_mut(int8_groups::GROUP);
-                        let groups = row.chunks(int8_groups::GROUP).zip(quantized);
-                        for ((w, q), scale) in groups.zip(&mut *scales) {
-                            *scale = int8_groups::quantize(w, q).unwrap_or(f16::NAN);
-                        }
-                    }
-                    if !scales.iter().all(|scale| scale.is_finite()) {
-                        return Err(Error::NotFinite { row: index });
-                    }
-                }
-                Numbers::Int4 { values, scales } => {
-                    let groups = inputs.div_ceil(int4::GROUP);
-                    let scales = &mut scales[output * groups..(output + 1) * groups];
-                    if source.q4_0_row(index, &mut values[range.clone()], scales).is_none() {
-                        let quantized = values[range].chunks_mut(int4::GROUP);
-                        for ((w, q), scale) in row.chunks(int4::GROUP).zip(quantized).zip(&mut *scales) {
-                            let [found] = int4::quantize(w.as_chunks::<1>().0, q.as_chunks_mut::<1>().0);
-                            *scale = f16::from_f32(found);
-                        }
-                    }
-                    if !scales.iter().all(|scale| scale.is_finite()) {
-                        return Err(Error::NotFinite { row: index });
-                    }
-                }
-            }
-        }
-        Ok(())
+        (0..source.rows()).try_for_each(|row| weight.write(first + row, source, row))
     }
 
     fn vector(&mut self, values: &[f32]) -> Result<Vec<f32>> {
@@ -261,25 +175,9 @@ impl Backend for Reference {
     }
 
     fn embed(&mut self, args: &Embed<'_, Self>, step: &Step, x: &mut Rows) {
-        let table = args.table;
         for (row, &token) in step.tokens.iter().enumerate() {
-            let range = token as usize * table.inputs..(token as usize + 1) * table.inputs;
-            for (x, index) in x.row_mut(row).iter_mut().zip(range) {
-                let number = match &table.numbers {
-                    Numbers::F32(numbers) => numbers[index],
-                    Numbers::Bf16(numbers) => numbers[index].to_f32(),
-                    Numbers::Int8 { values, scales } => f32::from(values[index]) * scales[token as usize],
-                    Numbers::Int8Groups { values, scales } => {
-                        let groups = table.inputs.div_ceil(int8_groups::GROUP);
-                        let group = token as usize * groups + index % table.inputs / int8_groups::GROUP;
-                        int8_groups::weight(values[index], scales[group])
-                    }
-                    Numbers::Int4 { values, scales } => {
-                        let (groups, input) = (table.inputs.div_ceil(int4::GROUP), index % table.inputs);
-                        int4::weight(values[index], scales[token as usize * groups + input / int4::GROUP])
-                    }
-                };
-                *x = number * args.scale;
+            for (input, x) in x.row_mut(row).iter_mut().enumerate() {
+                *x = args.table.number(token as usize, input) * args.scale;
             }
         }
     }
@@ -288,7 +186,7 @@ impl Backend for Reference {
         let (heads, kv_heads, dim) = (args.heads, args.kv_heads, args.head_dim);
         let (kind, layer) = (state.kind, state.positions_mut(args.layer));
         for row in 0..step.rows() {
-            let mut out = multiply(args.weight, &normalize(x.row(row), args.norm.as_ref()));
+            let mut out = args.weight.multiply(&normalize(x.row(row), args.norm.as_ref()));
             add_bias(&mut out, args.bias);
             let (queries, rest) = out.split_at_mut(heads * dim);
             let (keys, rest) = rest.split_at_mut(kv_heads * dim);
@@ -366,7 +264,7 @@ impl Backend for Reference {
     fn gated(&mut self, args: &Gated<'_, Self>, step: &Step, x: &Rows, h: &mut Rows) {
         for row in 0..step.rows() {
             let x = normalize(x.row(row), args.norm.as_ref());
-            let mut out = multiply(args.weight, &x);
+            let mut out = args.weight.multiply(&x);
             add_bias(&mut out, args.bias);
             let (gate, up) = out.split_at(out.len() / 2);
             let open = args.row_gate.map_or(1.0, |gate| Activation::Sigmoid.apply(dot(&x, gate) as f32));
@@ -380,7 +278,7 @@ impl Backend for Reference {
         let (width, inner) = (args.down.outputs / args.experts, args.down.inputs);
         for row in 0..step.rows() {
             let normed = normalize(x.row(row), args.norm.as_ref());
-            let mut scores = multiply(args.router, &normed);
+            let mut scores = args.router.multiply(&normed);
             add_bias(&mut scores, args.router_bias);
             let mut sums = vec![0.0; width];
             for (expert, share) in choose(&scores, args.top_k, args.shares) {
@@ -399,7 +297,7 @@ impl Backend for Reference {
 
     fn project_add(&mut self, args: &Project<'_, Self>, step: &Step, h: &Rows, x: &mut Rows) {
         for row in 0..step.rows() {
-            let mut out = multiply(args.weight, h.row(row));
+            let mut out = args.weight.multiply(h.row(row));
             add_bias(&mut out, args.bias);
             for (x, out) in x.row_mut(row).iter_mut().zip(normalize(&out, args.norm.as_ref())) {
                 *x += out * args.scale;
@@ -409,7 +307,7 @@ impl Backend for Reference {
 
     fn logits(&mut self, args: &Head<'_, Self>, step: &Step, x: &Rows, logits: &mut Rows) {
         for (index, &row) in step.wanted.iter().enumerate() {
-            let out = multiply(args.weight, &normalize(x.row(row as usize), Some(&args.norm)));
+            let out = args.weight.multiply(&normalize(x.row(row as usize), Some(&args.norm)));
             for (logit, out) in logits.row_mut(index).iter_mut().zip(&out) {
                 *logit = capped(out * args.scale, args.softcap);
             }
@@ -475,65 +373,11 @@ fn outputs_of(
     x: &[f32],
 ) -> Vec<f32> {
     let outputs = expert * count..(expert + 1) * count;
-    let mut out = multiply_part(weight, outputs.clone(), x);
+    let mut out = weight.multiply_part(outputs.clone(), x);
     for (out, bias) in out.iter_mut().zip(bias.into_iter().flat_map(|bias| &bias[outputs.clone()])) {
         *out += bias;
     }
     out
-}
-
-/// `weight · x`: (outputs,)
-fn multiply(weight: &Weight, x: &[f32]) -> Vec<f32> {
-    multiply_part(weight, 0..weight.outputs, x)
-}
-
-/// The same of some outputs.
-fn multiply_part(weight: &Weight, outputs: Range<usize>, x: &[f32]) -> Vec<f32> {
-    assert_eq!(x.len(), weight.inputs, "width of the input row");
-    let part = outputs.start * x.len()..outputs.end * x.len();
-    match &weight.numbers {
-        Numbers::F32(numbers) => numbers[part].chunks_exact(x.len()).map(|w| dot(x, w) as f32).collect(),
-        Numbers::Bf16(numbers) => {
-            let terms =
-                |w: &[bf16]| w.iter().zip(x).map(|(w, x)| w.to_f64() * f64::from(*x)).sum::<f64>() as f32;
-            numbers[part].chunks_exact(x.len()).map(terms).collect()
-        }
-        Numbers::Int8 { values, scales } => {
-            let mut quantized = vec![0; x.len()];
-            let scale = int8::quantize_activations(x, &mut quantized);
-            let sum = |w: &[i8]| w.iter().zip(&quantized).map(|(w, x)| i64::from(*w) * i64::from(*x)).sum();
-            let rows = values[part].chunks_exact(x.len()).zip(&scales[outputs]);
-            rows.map(|(w, weight_scale)| int8::product(sum(w), scale, *weight_scale)).collect()
-        }
-        Numbers::Int8Groups { values, scales } => {
-            let mut quantized = vec![0; x.len()];
-            let scale = int8::quantize_activations(x, &mut quantized);
-            let term = |(w, x): (&i8, &i16)| i32::from(*x) * i32::from(*w);
-            let sum = |(w, x): (&[i8], &[i16])| w.iter().zip(x).map(term).sum();
-            let groups = x.len().div_ceil(int8_groups::GROUP);
-            let scales = scales[outputs.start * groups..outputs.end * groups].chunks_exact(groups);
-            let rows = values[part].chunks_exact(x.len()).zip(scales);
-            let product = |(w, scales): (&[i8], &[f16])| {
-                let sums = w.chunks(int8_groups::GROUP).zip(quantized.chunks(int8_groups::GROUP)).map(sum);
-                int8_groups::product(sums.zip(scales.iter().copied()), scale)
-            };
-            rows.map(product).collect()
-        }
-        Numbers::Int4 { values, scales } => {
-            let mut quantized = vec![0; x.len()];
-            let scale = int8::quantize_activations(x, &mut quantized);
-            let term = |(w, x): (&u8, &i16)| i32::from(*x) * (i32::from(*w) - i32::from(int4::ZERO));
-            let sum = |(w, x): (&[u8], &[i16])| w.iter().zip(x).map(term).sum();
-            let groups = x.len().div_ceil(int4::GROUP);
-            let scales = scales[outputs.start * groups..outputs.end * groups].chunks_exact(groups);
-            let rows = values[part].chunks_exact(x.len()).zip(scales);
-            let product = |(w, scales): (&[u8], &[f16])| {
-                let sums = w.chunks(int4::GROUP).zip(quantized.chunks(int4::GROUP)).map(sum);
-                int4::product(sums.zip(scales.iter().copied()), scale)
-            };
-            rows.map(product).collect()
-        }
-    }
 }
 
 /// The row as it is where there is no norm.

@@ -1,9 +1,11 @@
 //! Weights as a file holds them, and the forms that a backend can keep them in.
 
+mod groups;
+
 use half::{bf16, f16};
 
 use crate::blocks::{self, LARGE, SMALL};
-use crate::{fp8, int4, int8_groups, mxfp4};
+use crate::{fp8, int4, int4_affine, int8_groups, mxfp4};
 
 /// How a file stores numbers: one by one, or in blocks that share scales, as GGUF names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -276,56 +278,6 @@ impl<'a> Tensor<'a> {
         Some(())
     }
 
-    /// Row `index` as the integers (cols,) and the scales (cols / 32,) of GGUF's Q8_0, exactly as the file holds them;
-    /// none where it holds another type, scales beside it, or columns in an order that divides blocks.
-    pub fn q8_0_row(&self, index: usize, values: &mut [i8], scales: &mut [f16]) -> Option<()> {
-        let blocks = self.blocks_of_row::<34>(Dtype::Q8_0, index)?;
-        assert!(values.len() == self.cols && scales.len() == blocks.len(), "length of the output row");
-        for ((values, scale), block) in values.as_chunks_mut::<SMALL>().0.iter_mut().zip(scales).zip(blocks) {
-            *scale = f16::from_le_bytes([block[0], block[1]]);
-            values.copy_from_slice(bytemuck::cast_slice(&block[2..]));
-        }
-        Some(())
-    }
-
-    /// The same for GGUF's Q4_0, of which the integer 8 is zero.
-    pub fn q4_0_row(&self, index: usize, values: &mut [u8], scales: &mut [f16]) -> Option<()> {
-        let blocks = self.blocks_of_row::<18>(Dtype::Q4_0, index)?;
-        assert!(values.len() == self.cols && scales.len() == blocks.len(), "length of the output row");
-        for ((values, scale), block) in values.as_chunks_mut::<SMALL>().0.iter_mut().zip(scales).zip(blocks) {
-            *scale = f16::from_le_bytes([block[0], block[1]]);
-            for (value, nibble) in values.iter_mut().zip(blocks::nibbles(&block[2..])) {
-                *value = nibble;
-            }
-        }
-        Some(())
-    }
-
-    /// The blocks of row `index`, of `N` bytes each; none where the file holds another type, scales beside it, or columns
-    /// in an order that divides blocks.
-    fn blocks_of_row<const N: usize>(
-        &self,
-        dtype: Dtype,
-        index: usize,
-    ) -> Option<impl ExactSizeIterator<Item = &'a [u8; N]> + use<'a, N>> {
-        let is_divided = self.columns.is_some_and(|columns| !columns.together.is_multiple_of(SMALL));
-        if self.dtype != dtype || self.scales.is_some() || is_divided {
-            return None;
-        }
-        assert!(index < self.rows, "row {index} of {}", self.rows);
-        let (count, columns) = (self.cols / SMALL, self.columns);
-        let first = self.place(index) * count;
-        let row = &self.bytes.as_chunks::<N>().0[first..first + count];
-        let place = move |block: usize| match columns {
-            Some(Columns { order, together }) => {
-                let together = together / SMALL;
-                order[block / together] as usize * together + block % together
-            }
-            None => block,
-        };
-        Some((0..count).map(move |block| &row[place(block)]))
-    }
-
     /// All numbers in order, as f32.
     pub fn to_vec(&self) -> Vec<f32> {
         let mut values = vec![0.0; self.rows * self.cols];
@@ -431,6 +383,8 @@ pub enum WeightKind {
     Int8Groups,
     /// As 4-bit integers with one f16 scale for each 32 inputs of an output, multiplied with 16-bit integer activations.
     Int4,
+    /// The same with an f16 offset beside each scale.
+    Int4Affine,
 }
 
 impl WeightKind {
@@ -442,6 +396,7 @@ impl WeightKind {
             Self::Int8 => "int8",
             Self::Int8Groups => "int8-groups",
             Self::Int4 => "int4",
+            Self::Int4Affine => "int4-affine",
         }
     }
 
@@ -453,6 +408,7 @@ impl WeightKind {
             Self::Int8 => outputs * (inputs + 4),
             Self::Int8Groups => outputs * inputs.div_ceil(int8_groups::GROUP) * (int8_groups::GROUP + 2),
             Self::Int4 => outputs * inputs.div_ceil(int4::GROUP) * (int4::GROUP / 2 + 2),
+            Self::Int4Affine => outputs * inputs.div_ceil(int4_affine::GROUP) * (int4_affine::GROUP / 2 + 4),
         }
     }
 }

@@ -57,9 +57,11 @@ impl Checkpoint {
         let mut seen = Seen::default();
         SMALL.into_iter().chain([INDEX]).for_each(|name| seen.look(&source, name));
         let mut spec = read_config(&source, &mut seen)?;
-        if matches!(source, Source::Gguf(_)) {
-            spec.native = Plan::new(&spec).native(&Tensors::open(&source)?);
-        }
+        let plan = Plan::new(&spec);
+        spec.native = match source {
+            Source::Gguf(_) => plan.native(&Tensors::open(&source)?),
+            _ => plan.native_by_config(),
+        };
         refuse_beside(&source)?;
         let end_tokens = end_tokens(&source, &spec)?.into();
         let (tokenizer, chat, grammars) = (OnceLock::new(), OnceLock::new(), OnceLock::new());

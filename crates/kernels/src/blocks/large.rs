@@ -54,10 +54,15 @@ fn scales(packed: &[u8], scale: f32, least: f32) -> [(f32, f32); 8] {
     })
 }
 
-/// Bytes: the scales of scales and of offsets, 12 of these, 128 of codes.
-pub(crate) fn q4_k(block: &[u8; 144], out: &mut [f32; LARGE]) {
+/// Eight scales with the offsets that are taken off, and the codes, of which 32 have one of each. Bytes: the scales of
+/// scales and of offsets, 12 of these, 128 of codes.
+pub(crate) fn q4_k_groups(block: &[u8; 144]) -> ([(f32, f32); 8], impl Iterator<Item = u8>) {
     let scales = scales(&block[4..16], half(block, 0), half(block, 2));
-    let codes = block[16..].chunks(32).flat_map(|run| planes(run, &[0, 4], 15));
+    (scales, block[16..].chunks(32).flat_map(|run| planes(run, &[0, 4], 15)))
+}
+
+pub(crate) fn q4_k(block: &[u8; 144], out: &mut [f32; LARGE]) {
+    let (scales, codes) = q4_k_groups(block);
     for (index, (out, code)) in out.iter_mut().zip(codes).enumerate() {
         let (scale, least) = scales[index / 32];
         *out = scale * f32::from(code) - least;

@@ -9,8 +9,8 @@ mod small;
 
 use half::f16;
 
-pub(crate) use large::{q2_k, q3_k, q4_k, q5_k, q6_k};
-pub(crate) use small::{iq4_nl, mxfp4, nibbles, q4_0, q4_1, q5_0, q5_1, q8_0};
+pub(crate) use large::{q2_k, q3_k, q4_k, q4_k_groups, q5_k, q6_k};
+pub(crate) use small::{E2M1, IQ4_NL, five_bits, iq4_nl, mxfp4, nibbles, q4_0, q4_1, q5_0, q5_1, q8_0};
 
 /// Numbers in a block of the older types.
 pub(crate) const SMALL: usize = 32;

@@ -8,7 +8,7 @@ pub(crate) fn nibbles(bytes: &[u8]) -> impl Iterator<Item = u8> {
 }
 
 /// As [`nibbles`], with the bits of the word at `high` above them.
-fn five_bits(block: &[u8], high: usize, low: usize) -> impl Iterator<Item = u8> {
+pub(crate) fn five_bits(block: &[u8], high: usize, low: usize) -> impl Iterator<Item = u8> {
     let bits = u32::from_le_bytes([block[high], block[high + 1], block[high + 2], block[high + 3]]);
     nibbles(&block[low..]).zip(0..).map(move |(nibble, index)| nibble | ((bits >> index) as u8 & 1) << 4)
 }
@@ -49,7 +49,8 @@ pub(crate) fn q8_0(block: &[u8; 34], out: &mut [f32; SMALL]) {
 }
 
 /// What the codes of IQ4_NL stand for: denser around zero, as weights are.
-const IQ4_NL: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+pub(crate) const IQ4_NL: [i8; 16] =
+    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 pub(crate) fn iq4_nl(block: &[u8; 18], out: &mut [f32; SMALL]) {
     let scale = half(block, 0);
@@ -59,7 +60,7 @@ pub(crate) fn iq4_nl(block: &[u8; 18], out: &mut [f32; SMALL]) {
 }
 
 /// What the codes of MXFP4 stand for, doubled: a sign, two bits of exponent, one of mantissa.
-const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+pub(crate) const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 pub(crate) fn mxfp4(block: &[u8; 17], out: &mut [f32; SMALL]) {
     // Half of two to the power of the exponent less 127, so that it makes up for the doubled codes.

@@ -28,11 +28,19 @@ pub trait Pack: Format {
     ) -> Option<usize>;
     /// Writes the integers of an output of group `half` of a block: `q(k)` is the one of input `k` of the group.
     fn put(block: &mut [u8], half: usize, lane: usize, q: impl Fn(usize) -> u8);
-    /// The weight of input `k` of a block.
-    fn weight(block: &[u8], k: usize, lane: usize, scale: f16) -> f32;
+    /// The weight of input `k` of a block, whose group has this scale and this offset, zero where there are none.
+    fn weight(block: &[u8], k: usize, lane: usize, shared: Shared) -> f32;
 }
 
-/// A matrix whose inputs are padded with scales of zero.
+/// What a group has for all its weights.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shared {
+    pub scale: f16,
+    /// The offset; zero where the format has none.
+    pub least: f16,
+}
+
+/// A matrix whose inputs are padded with scales and offsets of zero.
 #[derive(Debug)]
 pub struct Panels<F> {
     len: usize, // bytes a panel
@@ -102,56 +110,68 @@ impl<F: Pack> Panels<F> {
         for (group, out) in out.chunks_mut(GROUP).enumerate() {
             let block = &panel[group * GROUP / BLOCK * F::BLOCK_BYTES..][..F::BLOCK_BYTES];
             let first = group * GROUP % BLOCK;
-            let at = scale_place::<F>(first / GROUP, lane);
-            let scale = f16::from_le_bytes([block[at], block[at + 1]]);
+            let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]);
+            let at = place(first / GROUP, lane);
+            let least = if F::AFFINE { half(F::LEASTS + at) } else { f16::ZERO };
+            let shared = Shared { scale: half(F::SCALES + at), least };
             for (k, out) in (first..).zip(out) {
-                *out = F::weight(block, k, lane, scale);
+                *out = F::weight(block, k, lane, shared);
             }
         }
     }
 }
 
-/// Where the scale of group `half` of an output lies in a block.
-fn scale_place<F: Format>(half: usize, lane: usize) -> usize {
-    F::SCALES + (half * PANEL + lane) * 2
+/// Where group `half` of an output has its scale among those of a block, and its offset among those.
+fn place(half: usize, lane: usize) -> usize {
+    (half * PANEL + lane) * 2
 }
 
 /// Writes group `group` of the output `lane` of a panel.
-pub fn put_group<F: Pack>(stream: &mut [u8], group: usize, lane: usize, scale: f16, q: impl Fn(usize) -> u8) {
+pub fn put_group<F: Pack>(
+    stream: &mut [u8],
+    group: usize,
+    lane: usize,
+    shared: Shared,
+    q: impl Fn(usize) -> u8,
+) {
     const GROUPS: usize = BLOCK / GROUP;
     let block = &mut stream[group / GROUPS * F::BLOCK_BYTES..][..F::BLOCK_BYTES];
-    let at = scale_place::<F>(group % GROUPS, lane);
-    block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
+    let at = place(group % GROUPS, lane);
+    block[F::SCALES + at..][..2].copy_from_slice(&shared.scale.to_le_bytes());
+    if F::AFFINE {
+        block[F::LEASTS + at..][..2].copy_from_slice(&shared.least.to_le_bytes());
+    }
     F::put(block, group % GROUPS, lane, q);
 }
 
-/// Writes `outputs` of `inputs` inputs, all of one panel: `read(output, q, scales)` finds the integers of an output and
-/// the scales of its groups. None where it finds none; else the first output with a scale that is no number, as an error.
+/// Writes `outputs` of `inputs` inputs, all of one panel: `read(output, q, groups)` finds the integers of an output and
+/// what its groups share. None where it finds none; else the first output with a scale or an offset that is no number, as
+/// an error.
 pub fn write_rows<F: Pack>(
     stream: &mut [u8],
     outputs: Range<usize>,
     inputs: usize,
-    mut read: impl FnMut(usize, &mut [u8], &mut [f16]) -> Option<()>,
+    mut read: impl FnMut(usize, &mut [u8], &mut [Shared]) -> Option<()>,
 ) -> Option<Result<(), usize>> {
     let padded = inputs.next_multiple_of(GROUP);
-    let (mut q, mut scales) = (vec![F::ZERO as u8; padded], vec![f16::ZERO; padded / GROUP]);
+    let (mut q, mut groups) = (vec![F::ZERO as u8; padded], vec![Shared::default(); padded / GROUP]);
     for output in outputs {
-        read(output, &mut q[..inputs], &mut scales)?;
-        if !scales.iter().all(|scale| scale.is_finite()) {
+        read(output, &mut q[..inputs], &mut groups)?;
+        if !groups.iter().all(|shared| shared.scale.is_finite() && shared.least.is_finite()) {
             return Some(Err(output));
         }
-        for (group, (q, scale)) in q.as_chunks::<GROUP>().0.iter().zip(&scales).enumerate() {
-            put_group::<F>(stream, group, output % PANEL, *scale, |k| q[k]);
+        for (group, (q, shared)) in q.as_chunks::<GROUP>().0.iter().zip(&groups).enumerate() {
+            put_group::<F>(stream, group, output % PANEL, *shared, |k| q[k]);
         }
     }
     Some(Ok(()))
 }
 
-/// −[`Format::ZERO`] times the sum of each group of a quantised row.
-pub fn offsets<I: Isa>(isa: I, q: &[i16], zero: i32, offsets: &mut [i32]) {
+/// `factor`, a [`Format::FACTOR`], times the sum of each group of a quantised row.
+pub fn offsets<I: Isa>(isa: I, q: &[i16], factor: i32, offsets: &mut [i32]) {
     isa.run(|| {
         for (offset, q) in offsets.iter_mut().zip(q.as_chunks::<GROUP>().0) {
-            *offset = -zero * q.iter().map(|q| i32::from(*q)).sum::<i32>();
+            *offset = factor * q.iter().map(|q| i32::from(*q)).sum::<i32>();
         }
     });
 }
@@ -170,7 +190,7 @@ pub fn split<I: Isa>(isa: I, q: &[i16], planes: &mut [i8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::isa::groups::{Int4, Int8Groups};
+    use super::super::isa::groups::{Int4, Int4Affine, Int8Groups};
     use super::super::isa::scalar::Scalar;
     use super::*;
     use crate::{Backend, Dtype, Step, WeightKind, reference::Reference};
@@ -225,6 +245,7 @@ mod tests {
     #[test]
     fn panels_hold_what_the_reference_makes_of_the_weights() {
         of_all_sets::<Int4>(WeightKind::Int4);
+        of_all_sets::<Int4Affine>(WeightKind::Int4Affine);
         of_all_sets::<Int8Groups>(WeightKind::Int8Groups);
     }
 
@@ -243,6 +264,7 @@ mod tests {
     #[test]
     fn the_first_row_without_numbers_is_named() {
         named::<Int4>();
+        named::<Int4Affine>();
         named::<Int8Groups>();
     }
 
@@ -255,11 +277,11 @@ mod tests {
         for ((high, low), q) in high.iter().zip(low).zip(&q) {
             assert_eq!(256 * i32::from(*high) + i32::from(*low), i32::from(*q));
         }
-        for zero in [Int4::ZERO, Int8Groups::ZERO] {
+        for factor in [Int4::FACTOR, Int4Affine::FACTOR, Int8Groups::FACTOR] {
             let mut found = vec![0; q.len() / GROUP];
-            offsets(Scalar, &q, zero, &mut found);
+            offsets(Scalar, &q, factor, &mut found);
             for (offset, q) in found.iter().zip(q.chunks(GROUP)) {
-                assert_eq!(*offset, q.iter().map(|q| -zero * i32::from(*q)).sum());
+                assert_eq!(*offset, q.iter().map(|q| factor * i32::from(*q)).sum());
             }
         }
     }

@@ -6,7 +6,7 @@ use half::bf16;
 
 use super::buffer::{Buffer, Parts};
 use super::groups;
-use super::isa::groups::{Format, Int4, Int8Groups};
+use super::isa::groups::{Format, Int4, Int4Affine, Int8Groups};
 use super::isa::{BLOCK_ROWS, Isa, PAD, Quantized, QuantizedBlocks, Signed};
 use super::rows::quantize;
 use super::threads::Threads;
@@ -188,7 +188,11 @@ impl Input {
     ) {
         let (form, rows, stride) = (self.form, self.rows, self.stride);
         let groups = stride / GROUP;
-        let zero = if self.kind == WeightKind::Int4 { Int4::ZERO } else { Int8Groups::ZERO };
+        let factor = match self.kind {
+            WeightKind::Int4 => Int4::FACTOR,
+            WeightKind::Int4Affine => Int4Affine::FACTOR,
+            _ => Int8Groups::FACTOR,
+        };
         let shorts = Parts::new(self.shorts.values_mut());
         let planes = Parts::new(self.planes.values_mut());
         let offsets = Parts::new(self.offsets.values_mut());
@@ -205,7 +209,7 @@ impl Input {
             *scale = quantize(isa, x, q);
             if matches!(form, Form::Signed | Form::SignedShorts) {
                 // SAFETY: each row belongs to one task.
-                groups::offsets(isa, q, zero, unsafe { offsets.part(row * groups..(row + 1) * groups) });
+                groups::offsets(isa, q, factor, unsafe { offsets.part(row * groups..(row + 1) * groups) });
             }
             // SAFETY: each row belongs to one task.
             let planes_of = || unsafe { planes.part(2 * row * stride..2 * (row + 1) * stride) };
@@ -271,7 +275,7 @@ fn form<I: Isa>(kind: WeightKind, together: usize, stride: usize) -> Form {
     match kind {
         WeightKind::Bf16 if I::takes_pairs::<bf16>(stride) => Form::Pairs,
         WeightKind::F32 | WeightKind::Bf16 => Form::Floats,
-        WeightKind::Int4 => Form::Signed,
+        WeightKind::Int4 | WeightKind::Int4Affine => Form::Signed,
         WeightKind::Int8Groups if !I::PLANES => Form::SignedShorts,
         WeightKind::Int8Groups => Form::Signed,
         WeightKind::Int8 if !I::PLANES => Form::Shorts,

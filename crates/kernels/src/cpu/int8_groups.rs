@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use half::f16;
 
-use super::groups::{Pack, write_rows};
+use super::groups::{Pack, Shared, write_rows};
 use super::isa::Isa;
 use super::isa::groups::Int8Groups;
 use super::isa::int8_groups::{LINE, LINE_INPUTS};
@@ -25,14 +25,16 @@ impl Pack for Int8Groups {
     ) -> Option<usize> {
         let inputs = source.cols();
         let mut row = vec![0.0; inputs];
-        let read = |output: usize, q: &mut [u8], scales: &mut [f16]| {
+        let mut scales = vec![f16::ZERO; inputs.div_ceil(GROUP)];
+        let read = |output: usize, q: &mut [u8], groups: &mut [Shared]| {
             let signed: &mut [i8] = bytemuck::cast_slice_mut(q);
-            if source.q8_0_row(output - first, signed, scales).is_none() {
+            if source.int8_groups_row(output - first, signed, &mut scales).is_none() {
                 isa.run(|| {
                     source.row(output - first, &mut row);
-                    quantize(&row, signed, scales);
+                    quantize(&row, signed, &mut scales);
                 });
             }
+            groups.iter_mut().zip(&scales).for_each(|(shared, scale)| shared.scale = *scale);
             q.iter_mut().for_each(|q| *q ^= SIGN);
             Some(())
         };
@@ -49,9 +51,9 @@ impl Pack for Int8Groups {
         }
     }
 
-    fn weight(block: &[u8], k: usize, lane: usize, scale: f16) -> f32 {
+    fn weight(block: &[u8], k: usize, lane: usize, shared: Shared) -> f32 {
         let byte = block[k / LINE_INPUTS * LINE + lane * LINE_INPUTS + k % LINE_INPUTS];
-        int8_groups::weight((byte ^ SIGN) as i8, scale)
+        int8_groups::weight((byte ^ SIGN) as i8, shared.scale)
     }
 }
 

@@ -6,7 +6,7 @@ use half::bf16;
 
 use super::buffer::{Buffer, Parts};
 use super::groups::Panels;
-use super::isa::groups::{Int4, Int8Groups};
+use super::isa::groups::{Int4, Int4Affine, Int8Groups};
 use super::isa::{GROUP, Isa, PAD, PANEL, Stored, place};
 use super::rows::quantize_weights;
 use super::threads::Threads;
@@ -33,6 +33,7 @@ pub(super) enum Numbers {
     },
     Int8Groups(Panels<Int8Groups>),
     Int4(Panels<Int4>),
+    Int4Affine(Panels<Int4Affine>),
 }
 
 impl Weight {
@@ -51,6 +52,7 @@ impl Weight {
             },
             WeightKind::Int8Groups => Numbers::Int8Groups(Panels::new(outputs, stride)?),
             WeightKind::Int4 => Numbers::Int4(Panels::new(outputs, stride)?),
+            WeightKind::Int4Affine => Numbers::Int4Affine(Panels::new(outputs, stride)?),
         };
         Ok(Self { outputs, inputs, stride, numbers })
     }
@@ -89,6 +91,10 @@ impl Weight {
                 let len = Panels::<Int4>::len(outputs, stride)?;
                 Numbers::Int4(Panels::of_file(stride, part(len, 1)?)?)
             }
+            WeightKind::Int4Affine => {
+                let len = Panels::<Int4Affine>::len(outputs, stride)?;
+                Numbers::Int4Affine(Panels::of_file(stride, part(len, 1)?)?)
+            }
         };
         file.is_empty().then_some(Self { outputs, inputs, stride, numbers })
     }
@@ -105,6 +111,7 @@ impl Weight {
             ],
             Numbers::Int8Groups(panels) => vec![panels.bytes()],
             Numbers::Int4(panels) => vec![panels.bytes()],
+            Numbers::Int4Affine(panels) => vec![panels.bytes()],
         }
     }
 
@@ -115,6 +122,7 @@ impl Weight {
             Numbers::Int8 { .. } => WeightKind::Int8,
             Numbers::Int8Groups(_) => WeightKind::Int8Groups,
             Numbers::Int4(_) => WeightKind::Int4,
+            Numbers::Int4Affine(_) => WeightKind::Int4Affine,
         }
     }
 
@@ -157,6 +165,7 @@ impl Weight {
             }
             Numbers::Int8Groups(panels) => panels.write(isa, threads, first, source)?,
             Numbers::Int4(panels) => panels.write(isa, threads, first, source)?,
+            Numbers::Int4Affine(panels) => panels.write(isa, threads, first, source)?,
         }
         Ok(())
     }
@@ -182,6 +191,7 @@ impl Weight {
             }
             Numbers::Int8Groups(panels) => panels.row(output, out),
             Numbers::Int4(panels) => panels.row(output, out),
+            Numbers::Int4Affine(panels) => panels.row(output, out),
         }
     }
 }

@@ -13,7 +13,7 @@ use half::bf16;
 use super::buffer::Parts;
 use super::groups::{Pack, Panels};
 use super::input::Input;
-use super::isa::groups::{Int4, Int8Groups};
+use super::isa::groups::{Int4, Int4Affine, Int8Groups};
 use super::isa::{Ahead, FloatPanels, Isa, PANEL, PANEL_AHEAD, Panel, QuantizedBlocks, Signed, Stored};
 use super::matrix::{Numbers, Weight};
 use super::rows::{self, Rows};
@@ -153,6 +153,10 @@ fn multiply_task<I: Isa>(
             tiles(|ahead| Groups { input, weights, order, ahead }, rows, (order, len), out);
         }
         Numbers::Int4(weights) => {
+            let len = weights.panel(0).len();
+            tiles(|ahead| Groups { input, weights, order, ahead }, rows, (order, len), out);
+        }
+        Numbers::Int4Affine(weights) => {
             let len = weights.panel(0).len();
             tiles(|ahead| Groups { input, weights, order, ahead }, rows, (order, len), out);
         }
@@ -328,6 +332,19 @@ impl<I: Isa> Multiply<I> for Int4 {
         ahead: Ahead,
     ) -> [[[f32; PANEL]; T]; R] {
         isa.int4(x, w, ahead)
+    }
+}
+
+impl<I: Isa> Multiply<I> for Int4Affine {
+    const SHAPES: [(usize, usize); 2] = I::INT4;
+
+    fn multiply<const R: usize, const T: usize>(
+        isa: I,
+        x: [Signed<'_>; R],
+        w: [&[u8]; T],
+        ahead: Ahead,
+    ) -> [[[f32; PANEL]; T]; R] {
+        isa.int4_affine(x, w, ahead)
     }
 }
 

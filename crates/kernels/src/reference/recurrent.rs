@@ -1,6 +1,6 @@
 //! The stages of recurrent layers, position by position.
 
-use super::{Layer, Reference, Rows, State, add_bias, dot, multiply, normalize};
+use super::{Layer, Reference, Rows, State, add_bias, dot, normalize};
 use crate::{Activation, Convolution, Delta, ShortConv, StateShape, Step, delta};
 
 impl State {
@@ -33,7 +33,7 @@ pub(super) fn short_conv(
     let width = y.width;
     let shape = StateShape { inputs: (args.convolution.count - 1, width), matrices: (0, 0, 0) };
     for row in 0..step.rows() {
-        let mut out = multiply(args.weight, &normalize(x.row(row), args.norm.as_ref()));
+        let mut out = args.weight.multiply(&normalize(x.row(row), args.norm.as_ref()));
         add_bias(&mut out, args.bias);
         let (before, rest) = out.split_at(width);
         let (after, inner) = rest.split_at(width);
@@ -54,7 +54,7 @@ pub(super) fn delta(args: &Delta<'_, Reference>, step: &Step, x: &Rows, state: &
         matrices: (args.value_heads, args.key_dim, args.value_dim),
     };
     for row in 0..step.rows() {
-        let out = multiply(args.weight, &normalize(x.row(row), args.norm.as_ref()));
+        let out = args.weight.multiply(&normalize(x.row(row), args.norm.as_ref()));
         let (input, rest) = out.split_at(channels);
         let (gates, rest) = rest.split_at(values);
         let (b, a) = rest.split_at(args.value_heads);

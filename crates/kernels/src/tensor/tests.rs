@@ -79,11 +79,11 @@ fn rows_in_another_order_keep_their_scales() {
     let (mut scale, mut wide, mut narrow) = ([f16::ZERO], [0; 32], [0; 32]);
     let bytes = [block(0.5, 1, 32), block(2.0, 3, 32)].concat();
     let turned = view(Dtype::Q8_0, 2, 32, &bytes);
-    turned.in_order(&[1, 0]).unwrap().q8_0_row(0, &mut wide, &mut scale).unwrap();
+    turned.in_order(&[1, 0]).unwrap().int8_groups_row(0, &mut wide, &mut scale).unwrap();
     assert_eq!((wide, scale[0].to_f32()), ([3; 32], 2.0));
     let bytes = [block(0.5, 0x11, 16), block(2.0, 0x33, 16)].concat();
     let turned = view(Dtype::Q4_0, 2, 32, &bytes);
-    turned.in_order(&[1, 0]).unwrap().q4_0_row(0, &mut narrow, &mut scale).unwrap();
+    turned.in_order(&[1, 0]).unwrap().int4_row(0, &mut narrow, &mut scale).unwrap();
     assert_eq!((narrow, scale[0].to_f32()), ([3; 32], 2.0));
 }
 
@@ -113,14 +113,14 @@ fn blocks_move_with_rows_and_columns() {
     let (mut right, mut values, mut scales) = ([0.0; 128], [0; 128], [f16::ZERO; 4]);
     for index in 0..3 {
         moved.row(index, &mut right);
-        moved.q8_0_row(index, &mut values, &mut scales).unwrap();
+        moved.int8_groups_row(index, &mut values, &mut scales).unwrap();
         let found: Vec<f32> = (0..128).map(|k| int8_groups::weight(values[k], scales[k / 32])).collect();
         assert_eq!(found, right);
     }
     let all = stored.to_vec();
     assert_eq!(moved.to_vec()[..128], [&all[192..256], &all[128..192]].concat());
     let divided = stored.with_columns(&[1, 0, 2, 3, 4, 5, 6, 7], 16).unwrap();
-    assert!(divided.q8_0_row(0, &mut values, &mut scales).is_none());
+    assert!(divided.int8_groups_row(0, &mut values, &mut scales).is_none());
 }
 
 #[test]
@@ -190,13 +190,13 @@ fn integers_of_blocks_stand_for_the_numbers() {
             tensor.row(index, &mut right);
             let found: Vec<f32> = if dtype == Dtype::Q8_0 {
                 let mut q = [0; 64];
-                tensor.q8_0_row(index, &mut q, &mut scales).unwrap();
-                assert!(tensor.q4_0_row(index, &mut [0; 64], &mut scales).is_none());
+                tensor.int8_groups_row(index, &mut q, &mut scales).unwrap();
+                assert!(tensor.int4_row(index, &mut [0; 64], &mut scales).is_none());
                 (0..64).map(|k| int8_groups::weight(q[k], scales[k / 32])).collect()
             } else {
                 let mut q = [0; 64];
-                tensor.q4_0_row(index, &mut q, &mut scales).unwrap();
-                assert!(tensor.q8_0_row(index, &mut [0; 64], &mut scales).is_none());
+                tensor.int4_row(index, &mut q, &mut scales).unwrap();
+                assert!(tensor.int8_groups_row(index, &mut [0; 64], &mut scales).is_none());
                 (0..64).map(|k| int4::weight(q[k], scales[k / 32])).collect()
             };
             for (found, right) in found.iter().zip(&right) {
@@ -205,7 +205,85 @@ fn integers_of_blocks_stand_for_the_numbers() {
         }
         let one = 1.0_f32.to_le_bytes();
         let scaled = tensor.scaled(&view(Dtype::F32, 1, 1, &one), (rows, cols)).unwrap();
-        assert!(scaled.q8_0_row(0, &mut [0; 64], &mut scales).is_none());
-        assert!(scaled.q4_0_row(0, &mut [0; 64], &mut scales).is_none());
+        assert!(scaled.int8_groups_row(0, &mut [0; 64], &mut scales).is_none());
+        assert!(scaled.int4_row(0, &mut [0; 64], &mut scales).is_none());
+    }
+}
+
+/// Rows of other blocks as the groups of a form: the weights that the file's own type stands for, or nothing.
+#[test]
+fn groups_of_other_blocks_are_the_same_weights() {
+    let (rows, cols) = (3, 512);
+    for dtype in [Dtype::Q5_0, Dtype::Iq4Nl, Dtype::Mxfp4, Dtype::Q4_0, Dtype::Q4_1, Dtype::Q4K] {
+        let (numbers, size) = dtype.block();
+        let mut bytes: Vec<u8> = (0..rows * cols / numbers * size).map(|i| (i * 37 % 251) as u8).collect();
+        for (index, block) in bytes.chunks_exact_mut(size).enumerate() {
+            let half = |scale: f32| f16::from_f32(scale * (index + 1) as f32).to_le_bytes();
+            block[..2].copy_from_slice(&half(if index % 2 == 0 { 0.013 } else { -0.2 }));
+            match dtype {
+                Dtype::Q4_1 | Dtype::Q4K => block[2..4].copy_from_slice(&half(-0.07)),
+                Dtype::Mxfp4 => block[0] = 104 + (index % 40) as u8,
+                _ => {}
+            }
+        }
+        let tensor = view(dtype, rows, cols, &bytes);
+        let (mut right, mut q) = (vec![0.0; cols], vec![0; cols]);
+        let [mut scales, mut leasts] = [(); 2].map(|()| vec![f16::ZERO; cols / 32]);
+        for index in 0..rows {
+            tensor.row(index, &mut right);
+            let affine = tensor.int4_affine_row(index, &mut q, &mut scales, &mut leasts);
+            let found: Vec<f32> = if affine.is_some() {
+                (0..cols).map(|k| int4_affine::weight(q[k], scales[k / 32], leasts[k / 32])).collect()
+            } else {
+                let mut q = vec![0; cols];
+                tensor.int8_groups_row(index, &mut q, &mut scales).unwrap();
+                (0..cols).map(|k| int8_groups::weight(q[k], scales[k / 32])).collect()
+            };
+            for (k, (found, right)) in found.iter().zip(&right).enumerate() {
+                // Products of a scale of 11 bits and one of 6 are rounded to 11.
+                let parts = 15.0 * scales[k / 32].to_f32().abs() + leasts[k / 32].to_f32().abs();
+                let off = if dtype == Dtype::Q4K { parts / 2048.0 } else { 0.0 };
+                assert!((found - right).abs() <= off, "{dtype:?}: {found} for {right}");
+            }
+        }
+    }
+}
+
+#[test]
+fn groups_that_f16_cannot_hold_are_left_to_be_quantised() {
+    let (mut q, mut scales, mut leasts) = ([0; 32], [f16::ZERO], [f16::ZERO]);
+    for exponent in [0, 1, 103, 144, 254, 255] {
+        let mut block = [0x21; 17];
+        block[0] = exponent;
+        let tensor = view(Dtype::Mxfp4, 1, 32, &block);
+        assert!(tensor.int8_groups_row(0, &mut q, &mut scales).is_none(), "{exponent}");
+    }
+    // Eight times the scale is the offset.
+    for (scale, fits) in [(8_000.0, true), (9_000.0, false), (f32::INFINITY, false)] {
+        let mut block = [0x21; 18];
+        block[..2].copy_from_slice(&f16::from_f32(scale).to_le_bytes());
+        let tensor = view(Dtype::Q4_0, 1, 32, &block);
+        let found = tensor.int4_affine_row(0, &mut [0; 32], &mut scales, &mut leasts);
+        assert_eq!(found.is_some(), fits, "{scale}");
+    }
+    let mut block = [0xff; 144];
+    block[..4].copy_from_slice(bytemuck::bytes_of(&[f16::MAX, f16::ONE]));
+    let tensor = view(Dtype::Q4K, 1, 256, &block);
+    assert!(tensor.int4_affine_row(0, &mut [0; 256], &mut [f16::ZERO; 8], &mut [f16::ZERO; 8]).is_none());
+}
+
+/// MXFP4 with its powers of two apart, as groups of 8-bit integers.
+#[test]
+fn four_bit_floats_are_groups_too() {
+    let codes: Vec<u8> = (0..64).map(|i| (i * 7 + 3) as u8).collect();
+    let exponents = [120, 104, 143, 127];
+    let tensor = Tensor::mxfp4(2, 64, &codes, &exponents).unwrap();
+    let (mut right, mut q, mut scales) = ([0.0; 64], [0; 64], [f16::ZERO; 2]);
+    for index in 0..2 {
+        tensor.row(index, &mut right);
+        tensor.int8_groups_row(index, &mut q, &mut scales).unwrap();
+        for (k, right) in right.iter().enumerate() {
+            assert_eq!(int8_groups::weight(q[k], scales[k / 32]), *right);
+        }
     }
 }

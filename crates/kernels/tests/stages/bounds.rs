@@ -9,13 +9,13 @@
 //!   relative error of the scale. Without an error of `x` backends agree to the bit, which tests demand apart.
 //! - A product with groups differs in the same way, by `scale · Σ(near a border) |d q|`. Its groups `S · d` are rounded
 //!   twice each, 8-bit ones as they enter f32 and all as they are multiplied, and added one after the other:
-//!   `(groups + 3) · U · scale · Σ |S · d|`.
+//!   `(groups + 3) · U · scale · Σ |S · d|`. Offsets `X · m` are further terms of that sum.
 //! - All else follows by the chain rule from the formulas of the stages; every function says its own.
 
 use std::cell::Cell;
 
 use half::bf16;
-use whin_kernels::{Activation, Gating, KvKind, WeightKind, int4, int8, int8_groups};
+use whin_kernels::{Activation, Gating, KvKind, WeightKind, int4, int4_affine, int8, int8_groups};
 
 use crate::cases::Matrix;
 
@@ -180,12 +180,20 @@ pub fn product(matrix: &Matrix, x: &Bounded) -> Bounded {
             let mut q = vec![0; w.len()];
             let d = f64::from(int8_groups::quantize(w, &mut q).expect("finite weights"));
             weights.extend(q.iter().map(|q| f64::from(*q) * d));
+            None
         }),
         WeightKind::Int4 => grouped_product(matrix, x, |w, weights| {
             let mut q = vec![[0]; w.len()];
             let [d] = int4::quantize(w.as_chunks::<1>().0, &mut q).map(f64::from);
             assert!(d.is_finite(), "finite weights");
             weights.extend(q.iter().map(|[q]| (f64::from(*q) - f64::from(int4::ZERO)) * d));
+            None
+        }),
+        WeightKind::Int4Affine => grouped_product(matrix, x, |w, weights| {
+            let mut q = vec![0; w.len()];
+            let (d, m) = int4_affine::quantize(w, &mut q).expect("finite weights");
+            weights.extend(q.iter().map(|q| f64::from(*q) * f64::from(d)));
+            Some(f64::from(m))
         }),
     }
 }
@@ -251,25 +259,36 @@ fn int8_product(matrix: &Matrix, x: &Bounded) -> Bounded {
     }))
 }
 
-/// `weights` appends what the weights of a group become, which f64 holds exactly.
-fn grouped_product(matrix: &Matrix, x: &Bounded, weights: impl Fn(&[f32], &mut Vec<f64>)) -> Bounded {
+/// `weights` appends what the weights of a group become, which f64 holds exactly, and returns the offset that joins each
+/// of them, where there is one.
+fn grouped_product(
+    matrix: &Matrix,
+    x: &Bounded,
+    weights: impl Fn(&[f32], &mut Vec<f64>) -> Option<f64>,
+) -> Bounded {
     const GROUP: usize = int4::GROUP;
     let Some(Integers { scale, off, numbers }) = quantized(x) else { return zeros(matrix) };
-    let groups = matrix.inputs.div_ceil(GROUP) as f64;
     Bounded::collect(matrix.values.chunks_exact(matrix.inputs).map(|w| {
-        let (mut total, mut size, mut flips) = (0.0, 0.0, 0.0);
+        let (mut total, mut size, mut flips, mut terms) = (0.0, 0.0, 0.0, 0.0);
         for (w, numbers) in w.chunks(GROUP).zip(numbers.chunks(GROUP)) {
-            let (mut sum, mut stored) = (0.0, Vec::new());
-            weights(w, &mut stored);
-            for ((whole, flip), w) in numbers.iter().zip(stored) {
+            let mut scaled = Vec::new();
+            let offset = weights(w, &mut scaled);
+            let (mut sum, mut inputs) = (0.0, 0.0);
+            for ((whole, flip), w) in numbers.iter().zip(scaled) {
+                let offset = offset.unwrap_or(0.0);
                 sum += whole * w;
-                flips += flip * w.abs();
+                inputs += whole;
+                flips += flip * (w + offset).abs();
+                size += flip * (w.abs() + offset.abs());
             }
-            total += sum;
-            size += sum.abs();
+            for term in [Some(sum), offset.map(|offset| offset * inputs)].into_iter().flatten() {
+                total += term;
+                size += term.abs();
+                terms += 1.0;
+            }
         }
         let value = total * scale;
-        let error = scale * (flips + (groups + 3.0) * U * (size + flips)) + value.abs() * (off + 2.0 * U);
+        let error = scale * (flips + (terms + 3.0) * U * size) + value.abs() * (off + 2.0 * U);
         (value, 1.001 * error + TINY)
     }))
 }

@@ -36,7 +36,8 @@ impl Case for Embed {
     /// The weight as it is stored: bf16 is off by 2⁻⁹ of it (and exact to the bit here), int8 by half a step. In
     /// int8-groups, half a step of the group is joined by the rounding of the scale to f16, 2⁻¹¹ of the weight. In int4, the
     /// squared error of a group is at most that of the scale that makes its largest weight −8, whose own rounding to f16
-    /// moves a number by 2⁻¹¹ of it.
+    /// moves a number by 2⁻¹¹ of it. With offsets, half a step is joined by the roundings of the offset and of the scale,
+    /// which the integer 15 multiplies, to f16.
     fn bounds(&self) -> Bounded {
         let mut all = Bounded::default();
         for &token in &self.tokens {
@@ -48,7 +49,7 @@ impl Case for Embed {
                     WeightKind::F32 => 0.0,
                     WeightKind::Bf16 => value.abs() / 256.0,
                     WeightKind::Int8 => f64::from(max) / 127.0 * (0.5 + 1e-4),
-                    WeightKind::Int8Groups | WeightKind::Int4 => 0.0,
+                    WeightKind::Int8Groups | WeightKind::Int4 | WeightKind::Int4Affine => 0.0,
                 };
             }
             if self.matrix.kind == WeightKind::Int8Groups {
@@ -60,6 +61,14 @@ impl Case for Embed {
                     for (error, w) in errors.iter_mut().zip(w) {
                         *error = max / 127.0 * (0.5 + 1e-4) + w.abs() / 2040.0;
                     }
+                }
+            }
+            if self.matrix.kind == WeightKind::Int4Affine {
+                let groups = bounded.values.chunks(int4::GROUP).zip(bounded.errors.chunks_mut(int4::GROUP));
+                for (w, errors) in groups {
+                    let (least, most) = w.iter().fold((w[0], w[0]), |(a, b), w| (a.min(*w), b.max(*w)));
+                    let step = (most - least) / 15.0;
+                    errors.fill(step * 0.51 + (least.abs() + most - least) / 1024.0);
                 }
             }
             if self.matrix.kind == WeightKind::Int4 {

@@ -29,8 +29,14 @@ use whin_kernels::cpu::isa::scalar::Scalar;
 use whin_kernels::reference::Reference;
 use whin_kernels::{Activation, Backend, Best, KvKind, WeightKind};
 
-const KINDS: [WeightKind; 5] =
-    [WeightKind::F32, WeightKind::Bf16, WeightKind::Int8, WeightKind::Int8Groups, WeightKind::Int4];
+const KINDS: [WeightKind; 6] = [
+    WeightKind::F32,
+    WeightKind::Bf16,
+    WeightKind::Int8,
+    WeightKind::Int8Groups,
+    WeightKind::Int4,
+    WeightKind::Int4Affine,
+];
 const KVS: [KvKind; 3] = [KvKind::F32, KvKind::Bf16, KvKind::Int8];
 const WIDTHS: [usize; 7] = [1, 5, 36, 64, 100, 320, 1024];
 const ROWS: [usize; 8] = [1, 2, 3, 4, 5, 17, 33, 64];
@@ -215,12 +221,12 @@ fn long_sums_of_extreme_integers_do_not_overflow() {
     for inputs in [9_000, 20_000] {
         for (name, sign) in [("plus", [1.0, 1.0]), ("minus", [-1.0, -1.0]), ("halves", [1.0, -1.0])] {
             for rows in [1, 2, 5] {
-                for kind in [WeightKind::Int8, WeightKind::Int8Groups, WeightKind::Int4] {
+                for kind in &KINDS[2..] {
                     index += 1;
                     if !kept(index * 3) {
                         continue;
                     }
-                    let mut case = Product::new(Stage::Project, kind, (rows, inputs, 6), 7);
+                    let mut case = Product::new(Stage::Project, *kind, (rows, inputs, 6), 7);
                     for (index, w) in case.matrix.values.iter_mut().enumerate() {
                         *w = if index % inputs < inputs / 2 + 1000 { sign[0] } else { sign[1] };
                     }
@@ -238,7 +244,7 @@ fn long_sums_of_extreme_integers_do_not_overflow() {
 fn groups_of_extreme_integers_do_not_overflow() {
     let mut cpus = Cpus::new();
     let sizes = [1.0, -1.0, 1e-6, 3e-8, 6e4, 5e5, 3e6].into_iter().enumerate();
-    for (kind, (seed, size)) in [WeightKind::Int4, WeightKind::Int8Groups]
+    for (kind, (seed, size)) in [WeightKind::Int4, WeightKind::Int4Affine, WeightKind::Int8Groups]
         .into_iter()
         .flat_map(|kind| sizes.clone().map(move |s| (kind, s)))
     {

@@ -8,7 +8,7 @@ use super::spec::Spec;
 /// The forms of a model's matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Weights {
-    /// What comes closest to the file's own form: each matrix of a GGUF file as [`Spec::native`] says, everything else as
+    /// What comes closest to the file's own form: where matrices are stored in blocks, as [`Spec::native`] says, else as
     /// [`Self::Int8`].
     Auto,
     /// 32-bit floats: exact for every checkpoint.
@@ -76,9 +76,13 @@ impl Weights {
 
 /// The form that comes closest to what parts of a matrix are stored as: their own where there is such.
 pub(super) fn nearest(stored: &[Dtype]) -> WeightKind {
-    match stored {
-        [Dtype::Q4_0, rest @ ..] if rest.iter().all(|dtype| *dtype == Dtype::Q4_0) => WeightKind::Int4,
-        // Q8_0 itself, and what is finer for all others than one scale for a whole row.
-        _ => WeightKind::Int8Groups,
+    let all_are = |of: &[Dtype]| !stored.is_empty() && stored.iter().all(|dtype| of.contains(dtype));
+    if all_are(&[Dtype::Q4_0]) {
+        WeightKind::Int4
+    } else if all_are(&[Dtype::Q4_0, Dtype::Q4_1, Dtype::Q4K]) {
+        WeightKind::Int4Affine
+    } else {
+        // Q8_0, Q5_0, IQ4_NL and MXFP4 themselves, and what is finer for all others than one scale for a whole row.
+        WeightKind::Int8Groups
     }
 }

@@ -51,16 +51,22 @@ impl<'a> Plan<'a> {
         let mut is_in_blocks = false;
         let mut native = HashMap::new();
         for (to, shape) in self.weights.iter().filter(|(_, shape)| shape.inputs.is_some()) {
-            let projection = Projection::new(names, prefix, *to, shape);
-            let parts = match projection {
-                Some(projection) => projection.tensors(),
-                None => self.tensors_of((names, prefix), *to, shape).0,
-            };
+            let parts = self.wanted((names, prefix), *to, shape);
             let stored: Vec<Dtype> = parts.iter().filter_map(|(name, _)| tensors.dtype(name)).collect();
             is_in_blocks |= stored.iter().any(|dtype| !dtype.is_single());
             native.insert(*to, forms::nearest(&stored));
         }
         if is_in_blocks { native } else { HashMap::new() }
+    }
+
+    /// The same as far as config.json says it, which other checkpoints than GGUF files are known by before their tensors are.
+    pub fn native_by_config(&self) -> HashMap<Destination, WeightKind> {
+        let is_of_experts = |to: &Destination| {
+            self.spec.storage == Storage::Mxfp4
+                && matches!(to, Destination::ExpertsGateUp(_) | Destination::ExpertsDown(_))
+        };
+        let of_experts = self.weights.iter().map(|(to, _)| *to).filter(is_of_experts);
+        of_experts.map(|to| (to, forms::nearest(&[Dtype::F4E2m1]))).collect()
     }
 
     /// How `tensors` are named, and what stands before all names but the head's.
@@ -140,14 +146,16 @@ impl<'a> Plan<'a> {
     /// All tensors of the plan by the names that they most often have, and their shapes.
     pub fn tensors(&self) -> Vec<Wanted> {
         let prefix = self.names.prefixes[0];
-        let of = |(to, shape): &(Destination, Shape)| {
-            let projection = Projection::new(self.names, prefix, *to, shape);
-            projection.map_or_else(
-                || self.tensors_of((self.names, prefix), *to, shape).0,
-                |projection| projection.tensors(),
-            )
-        };
+        let of = |(to, shape): &(Destination, Shape)| self.wanted((self.names, prefix), *to, shape);
         self.weights.iter().flat_map(of).collect()
+    }
+
+    /// The tensors that most often hold one weight.
+    fn wanted(&self, (names, prefix): (&Names, &str), to: Destination, shape: &Shape) -> Vec<Wanted> {
+        match Projection::new(names, prefix, to, shape) {
+            Some(projection) => projection.tensors(),
+            None => self.tensors_of((names, prefix), to, shape).0,
+        }
     }
 
     /// The tensors of one weight, and which of them holds each section.

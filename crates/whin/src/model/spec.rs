@@ -48,8 +48,8 @@ pub struct Spec {
     pub bos: Option<u32>,
     /// How the files hold the matrices, as far as `config.json` says it. Changes nothing about what is computed.
     pub storage: Storage,
-    /// For each matrix of a file that stores some in blocks, the form that comes closest to its own; else empty. Changes
-    /// what is computed only where [`Weights::Auto`] asks for it.
+    /// For each matrix of a GGUF file that stores some in blocks, and for experts in MXFP4, the form that comes closest to
+    /// the file's own; else empty. Changes what is computed only where [`Weights::Auto`] asks for it.
     pub native: HashMap<Destination, WeightKind>,
 }
 

@@ -162,6 +162,15 @@ impl Isa for Amx {
         self.0.int4(x, w, ahead)
     }
 
+    fn int4_affine<const R: usize, const T: usize>(
+        self,
+        x: [Signed<'_>; R],
+        w: [&[u8]; T],
+        ahead: Ahead,
+    ) -> [[[f32; PANEL]; T]; R] {
+        self.0.int4_affine(x, w, ahead)
+    }
+
     fn int8_groups<const R: usize, const T: usize>(
         self,
         x: [Signed<'_>; R],

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use half::bf16;
 
 use super::avx2::Avx2;
-use super::groups::{Grouped, Int4, Int8Groups, stamp_groups};
+use super::groups::{Grouped, Int4, Int8Groups, Nibbles, stamp_groups};
 use super::{Isa, Lanes, Quantized, Signed, floats_of, int8_groups, stamp};
 
 /// Proof that AVX-VNNI and what [`Avx2`] proves exist.
@@ -93,11 +93,11 @@ impl Lanes for AvxVnni {
 }
 
 /// Weights and activations enter as AVX2's.
-impl Grouped<Int4> for AvxVnni {
+impl<const AFFINE: bool> Grouped<Nibbles<AFFINE>> for AvxVnni {
     type Base = Avx2;
-    const INPUTS: usize = <Avx2 as Grouped<Int4>>::INPUTS;
-    type Weights = <Avx2 as Grouped<Int4>>::Weights;
-    type Inputs = <Avx2 as Grouped<Int4>>::Inputs;
+    const INPUTS: usize = <Avx2 as Grouped<Nibbles<AFFINE>>>::INPUTS;
+    type Weights = <Avx2 as Grouped<Nibbles<AFFINE>>>::Weights;
+    type Inputs = <Avx2 as Grouped<Nibbles<AFFINE>>>::Inputs;
     type Sums = [[__m256i; 2]; 2]; // high and low, eight outputs each
 
     #[inline(always)]
@@ -109,13 +109,13 @@ impl Grouped<Int4> for AvxVnni {
     #[inline(always)]
     unsafe fn weights(from: *const u8) -> Self::Weights {
         // SAFETY: the caller vouches for the same.
-        unsafe { <Avx2 as Grouped<Int4>>::weights(from) }
+        unsafe { <Avx2 as Grouped<Nibbles<AFFINE>>>::weights(from) }
     }
 
     #[inline(always)]
     unsafe fn inputs(x: &Signed<'_>, k: usize) -> Self::Inputs {
         // SAFETY: the caller vouches for the same.
-        unsafe { <Avx2 as Grouped<Int4>>::inputs(x, k) }
+        unsafe { <Avx2 as Grouped<Nibbles<AFFINE>>>::inputs(x, k) }
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@ use std::arch::asm;
 
 use half::bf16;
 
-use super::groups::{Grouped, Int4, Int8Groups, stamp_groups};
+use super::groups::{Grouped, Int4, Int8Groups, Nibbles, stamp_groups};
 use super::neon::{self, Neon};
 use super::{Isa, Lanes, Quantized, Signed, floats_of, stamp};
 
@@ -114,11 +114,11 @@ impl Lanes for DotProd {
 }
 
 /// Weights and activations enter as NEON's.
-impl Grouped<Int4> for DotProd {
+impl<const AFFINE: bool> Grouped<Nibbles<AFFINE>> for DotProd {
     type Base = Neon;
-    const INPUTS: usize = <Neon as Grouped<Int4>>::INPUTS;
-    type Weights = <Neon as Grouped<Int4>>::Weights;
-    type Inputs = <Neon as Grouped<Int4>>::Inputs;
+    const INPUTS: usize = <Neon as Grouped<Nibbles<AFFINE>>>::INPUTS;
+    type Weights = <Neon as Grouped<Nibbles<AFFINE>>>::Weights;
+    type Inputs = <Neon as Grouped<Nibbles<AFFINE>>>::Inputs;
     type Sums = [[int32x4_t; 4]; 2]; // high and low, four outputs each
 
     #[inline(always)]
@@ -130,13 +130,13 @@ impl Grouped<Int4> for DotProd {
     #[inline(always)]
     unsafe fn weights(from: *const u8) -> Self::Weights {
         // SAFETY: the caller vouches for the same.
-        unsafe { <Neon as Grouped<Int4>>::weights(from) }
+        unsafe { <Neon as Grouped<Nibbles<AFFINE>>>::weights(from) }
     }
 
     #[inline(always)]
     unsafe fn inputs(x: &Signed<'_>, k: usize) -> Self::Inputs {
         // SAFETY: the caller vouches for the same.
-        unsafe { <Neon as Grouped<Int4>>::inputs(x, k) }
+        unsafe { <Neon as Grouped<Nibbles<AFFINE>>>::inputs(x, k) }
     }
 
     #[inline(always)]

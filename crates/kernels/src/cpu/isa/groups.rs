@@ -2,10 +2,11 @@
 //! them and each instruction set.
 //!
 //! A panel of 16 outputs is a stream of blocks of [`BLOCK`] inputs. A block is the integers of its inputs, as the format
-//! says (`int4.rs`, `int8_groups.rs`), and then the f16 scales of its two groups, (2, 16 outputs).
+//! says (`int4.rs`, `int8_groups.rs`), then the f16 scales of its two groups, (2, 16 outputs), and, where the format has
+//! them, as many offsets.
 //!
 //! The integers are unsigned: [`Format::ZERO`] stands for zero. Activations enter as they are. A group's sum is then
-//! `Σ x · u − ZERO · Σ x`, whose last term is computed once a row.
+//! `Σ x · u − ZERO · Σ x`, whose last term is computed once a row; with offsets, `Σ x` itself is.
 
 use super::{Ahead, CACHE_LINE, Lanes, PANEL};
 use crate::int4::GROUP;
@@ -17,21 +18,34 @@ pub const BLOCK: usize = 2 * GROUP;
 pub trait Format {
     /// Bits of a weight.
     const BITS: usize;
-    /// The integer of a weight that is zero.
+    /// The integer of a weight that is zero, or that is the offset of its group.
     const ZERO: i32;
+    /// Whether groups have offsets.
+    const AFFINE: bool;
     /// Where the scales of a block lie.
     const SCALES: usize = BLOCK * PANEL * Self::BITS / 8;
+    /// Where its offsets lie, if there are any.
+    const LEASTS: usize = Self::SCALES + BLOCK / GROUP * PANEL * 2;
     /// Bytes of a block.
-    const BLOCK_BYTES: usize = Self::SCALES + BLOCK / GROUP * PANEL * 2;
+    const BLOCK_BYTES: usize = Self::LEASTS + if Self::AFFINE { BLOCK / GROUP * PANEL * 2 } else { 0 };
+    /// What the sum of a group's activations is multiplied with, once a row.
+    const FACTOR: i32 = if Self::AFFINE { 1 } else { -Self::ZERO };
 }
 
-/// 4-bit integers, as `int4.rs` says.
+/// 4-bit integers, as `int4.rs` says, with or without offsets.
 #[derive(Debug)]
-pub struct Int4;
+pub struct Nibbles<const AFFINE: bool>;
 
-impl Format for Int4 {
+/// Those of [`crate::int4`].
+pub type Int4 = Nibbles<false>;
+
+/// Those of [`crate::int4_affine`].
+pub type Int4Affine = Nibbles<true>;
+
+impl<const AFFINE: bool> Format for Nibbles<AFFINE> {
     const BITS: usize = 4;
-    const ZERO: i32 = crate::int4::ZERO as i32;
+    const ZERO: i32 = if AFFINE { 0 } else { crate::int4::ZERO as i32 };
+    const AFFINE: bool = AFFINE;
 }
 
 /// 8-bit integers, as `int8_groups.rs` says.
@@ -41,6 +55,7 @@ pub struct Int8Groups;
 impl Format for Int8Groups {
     const BITS: usize = 8;
     const ZERO: i32 = 128;
+    const AFFINE: bool = false;
 }
 
 /// One row of quantised activations, as two planes or as 16-bit integers: each (inputs,), or empty where the
@@ -53,7 +68,7 @@ pub struct Signed<'a> {
     pub low: &'a [i8],
     /// The whole numbers.
     pub shorts: &'a [i16],
-    /// −[`Format::ZERO`] times the sum of each group. (inputs / GROUP,)
+    /// [`Format::FACTOR`] times the sum of each group. (inputs / GROUP,)
     pub offsets: &'a [i32],
     /// What one unit stands for.
     pub scale: f32,
@@ -75,6 +90,9 @@ pub trait Scaled: Lanes {
         scales: *const u16,
         totals: Self::Float,
     ) -> Self::Float;
+    /// `totals + inputs · leasts`, rounded after the multiplication and after the addition, from sixteen readable offsets,
+    /// all finite.
+    unsafe fn add_offsets(inputs: i32, leasts: *const u16, totals: Self::Float) -> Self::Float;
 }
 
 /// How one instruction set multiplies a format.
@@ -89,13 +107,13 @@ pub trait Grouped<F: Format> {
     const INPUTS: usize;
     /// Whether activations come as 16-bit integers.
     const SHORTS: bool = false;
-    /// Whether weights are multiplied as they lie, so that sums lack the offset.
+    /// Whether weights are multiplied as they lie, so that sums lack what [`Format::ZERO`] takes off.
     const UNSIGNED: bool = true;
     /// The weights of one step.
     type Weights: Copy;
     /// The activations of one step.
     type Inputs: Copy;
-    /// Partial sums of a group of sixteen outputs, without the offset.
+    /// Partial sums of a group of sixteen outputs.
     type Sums: Copy;
 
     /// No sums yet.
@@ -125,7 +143,7 @@ fn blocks_of<F: Format, L: Grouped<F>>(x: &[Signed<'_>], w: &[&[u8]]) -> usize {
     blocks
 }
 
-/// The products of rows with panels, as [`crate::int4`] and [`crate::int8_groups`] say, to the bit.
+/// The products of rows with panels, as [`crate::int4`], [`crate::int4_affine`] and [`crate::int8_groups`] say, to the bit.
 ///
 /// # Safety
 /// As for [`Lanes`].
@@ -146,10 +164,13 @@ pub unsafe fn products<F: Format, L: Grouped<F>, const R: usize, const T: usize>
         let mut fetch = ahead.start;
         for block in 0..blocks {
             let scales = block * F::BLOCK_BYTES + F::SCALES;
-            for t in 0..T {
-                L::Base::prefetch(Ahead::fetched::<R>(w[t].as_ptr(), scales, fetch));
+            for line in 0..const { (F::BLOCK_BYTES - F::SCALES) / CACHE_LINE } {
+                for t in 0..T {
+                    let at = scales + line * CACHE_LINE;
+                    L::Base::prefetch(Ahead::fetched::<R>(w[t].as_ptr(), at, fetch));
+                }
+                fetch += ahead.step;
             }
-            fetch += ahead.step;
             for half in 0..BLOCK / GROUP {
                 let group = block * (BLOCK / GROUP) + half;
                 let mut sums = [[L::no_sums(); T]; R];
@@ -173,11 +194,16 @@ pub unsafe fn products<F: Format, L: Grouped<F>, const R: usize, const T: usize>
                     }
                 }
                 for r in 0..R {
-                    let offset = if L::UNSIGNED { *x[r].offsets.as_ptr().add(group) } else { 0 };
+                    let inputs = *x[r].offsets.as_ptr().add(group);
+                    let offset = if L::UNSIGNED && !F::AFFINE { inputs } else { 0 };
                     for t in 0..T {
-                        let scales = w[t].as_ptr().add(scales + half * PANEL * 2).cast();
+                        let scales = w[t].as_ptr().add(scales + half * PANEL * 2);
                         let sums = L::put_together(sums[r][t]);
-                        totals[r][t] = L::Base::add_scaled(sums, offset, scales, totals[r][t]);
+                        totals[r][t] = L::Base::add_scaled(sums, offset, scales.cast(), totals[r][t]);
+                        if F::AFFINE {
+                            let leasts = scales.add(const { F::LEASTS - F::SCALES }).cast();
+                            totals[r][t] = L::Base::add_offsets(inputs, leasts, totals[r][t]);
+                        }
                     }
                 }
             }
@@ -212,6 +238,7 @@ unsafe fn finished<L: Lanes, const R: usize, const T: usize>(
 macro_rules! stamp_groups {
     ($lanes:ty, $features:literal) => {
         crate::cpu::isa::groups::stamp_groups!(int4, Int4, $lanes, $features);
+        crate::cpu::isa::groups::stamp_groups!(int4_affine, Int4Affine, $lanes, $features);
         crate::cpu::isa::groups::stamp_groups!(int8_groups, Int8Groups, $lanes, $features);
     };
     ($name:ident, $format:ident, $lanes:ty, $features:literal) => {
@@ -262,6 +289,17 @@ mod scalar {
             }
             totals
         }
+
+        #[inline(always)]
+        unsafe fn add_offsets(inputs: i32, leasts: *const u16, mut totals: [f32; PANEL]) -> [f32; PANEL] {
+            // SAFETY: the caller vouches for as many readable offsets.
+            let leasts = unsafe { leasts.cast::<[u16; PANEL]>().read_unaligned() };
+            for j in 0..PANEL {
+                let part = inputs as f32 * f16::from_bits(leasts[j]).to_f32_const();
+                totals[j] += part;
+            }
+            totals
+        }
     }
 }
 
@@ -283,6 +321,15 @@ mod x86 {
                 let sums = _mm512_cvtepi32_ps(_mm512_add_epi32(sums, _mm512_set1_epi32(offset)));
                 let scales = _mm512_cvtph_ps(_mm256_loadu_si256(scales.cast()));
                 _mm512_add_ps(totals, _mm512_mul_ps(sums, scales))
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn add_offsets(inputs: i32, leasts: *const u16, totals: __m512) -> __m512 {
+            // SAFETY: the caller vouches for the instructions and sixteen readable offsets.
+            unsafe {
+                let leasts = _mm512_cvtph_ps(_mm256_loadu_si256(leasts.cast()));
+                _mm512_add_ps(totals, _mm512_mul_ps(_mm512_set1_ps(inputs as f32), leasts))
             }
         }
     }
@@ -308,6 +355,19 @@ mod x86 {
             }
             totals
         }
+
+        #[inline(always)]
+        unsafe fn add_offsets(inputs: i32, leasts: *const u16, mut totals: [__m256; 2]) -> [__m256; 2] {
+            // SAFETY: the caller vouches for the instructions and sixteen readable offsets.
+            unsafe {
+                let inputs = _mm256_set1_ps(inputs as f32);
+                for (half, totals) in totals.iter_mut().enumerate() {
+                    let leasts = _mm256_cvtph_ps(_mm_loadu_si128(leasts.add(8 * half).cast()));
+                    *totals = _mm256_add_ps(*totals, _mm256_mul_ps(inputs, leasts));
+                }
+            }
+            totals
+        }
     }
 }
 
@@ -317,6 +377,24 @@ mod arm {
 
     use super::super::neon::Neon;
     use super::Scaled;
+
+    /// Four f16 as f32, right for all that are finite: exponent and fraction move to their places, and 2¹¹² makes up for
+    /// the other bias, subnormals included.
+    ///
+    /// # Safety
+    /// Needs NEON and four readable numbers.
+    #[inline(always)]
+    unsafe fn widened(halves: *const u16) -> float32x4_t {
+        // SAFETY: the caller vouches for the instructions and four readable numbers.
+        unsafe {
+            let bits = vmovl_u16(vld1_u16(halves));
+            let size = vshlq_n_u32::<13>(vandq_u32(bits, vdupq_n_u32(0x7fff)));
+            let bias = vdupq_n_f32(f32::from_bits((112 + 127) << 23));
+            let size = vmulq_f32(vreinterpretq_f32_u32(size), bias);
+            let sign = vshlq_n_u32::<16>(vandq_u32(bits, vdupq_n_u32(0x8000)));
+            vreinterpretq_f32_u32(vorrq_u32(vreinterpretq_u32_f32(size), sign))
+        }
+    }
 
     impl Scaled for Neon {
         type Ints = [int32x4_t; 4];
@@ -332,15 +410,25 @@ mod arm {
             unsafe {
                 for part in 0..4 {
                     let sums = vcvtq_f32_s32(vaddq_s32(sums[part], vdupq_n_s32(offset)));
-                    // f16 to f32 for all that is finite: exponent and fraction move to their places, and 2¹¹² makes up
-                    // for the other bias, subnormals included.
-                    let bits = vmovl_u16(vld1_u16(scales.add(4 * part)));
-                    let size = vshlq_n_u32::<13>(vandq_u32(bits, vdupq_n_u32(0x7fff)));
-                    let bias = vdupq_n_f32(f32::from_bits((112 + 127) << 23));
-                    let size = vmulq_f32(vreinterpretq_f32_u32(size), bias);
-                    let sign = vshlq_n_u32::<16>(vandq_u32(bits, vdupq_n_u32(0x8000)));
-                    let scales = vreinterpretq_f32_u32(vorrq_u32(vreinterpretq_u32_f32(size), sign));
+                    let scales = widened(scales.add(4 * part));
                     totals[part] = vaddq_f32(totals[part], vmulq_f32(sums, scales));
+                }
+            }
+            totals
+        }
+
+        #[inline(always)]
+        unsafe fn add_offsets(
+            inputs: i32,
+            leasts: *const u16,
+            mut totals: [float32x4_t; 4],
+        ) -> [float32x4_t; 4] {
+            // SAFETY: the caller vouches for the instructions and sixteen readable offsets.
+            unsafe {
+                let inputs = vdupq_n_f32(inputs as f32);
+                for (part, totals) in totals.iter_mut().enumerate() {
+                    let leasts = widened(leasts.add(4 * part));
+                    *totals = vaddq_f32(*totals, vmulq_f32(inputs, leasts));
                 }
             }
             totals

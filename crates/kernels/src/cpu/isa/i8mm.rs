@@ -8,7 +8,7 @@ use std::arch::asm;
 
 use half::bf16;
 
-use super::groups::{Grouped, Int4, Int8Groups, stamp_groups};
+use super::groups::{Grouped, Int4, Int8Groups, Nibbles, stamp_groups};
 use super::neon::{self, Neon};
 use super::{Isa, Lanes, Quantized, Signed, floats_of, int8_groups, stamp};
 
@@ -146,9 +146,9 @@ impl Lanes for I8mm {
     }
 }
 
-impl Grouped<Int4> for I8mm {
+impl<const AFFINE: bool> Grouped<Nibbles<AFFINE>> for I8mm {
     type Base = Neon;
-    const INPUTS: usize = <Neon as Grouped<Int4>>::INPUTS;
+    const INPUTS: usize = <Neon as Grouped<Nibbles<AFFINE>>>::INPUTS;
     type Weights = [int8x16_t; 8]; // two outputs each
     type Inputs = int8x16_t; // high and low of eight
     type Sums = [int32x4_t; 8]; // high and low of two outputs each
@@ -163,7 +163,7 @@ impl Grouped<Int4> for I8mm {
     unsafe fn weights(from: *const u8) -> [int8x16_t; 8] {
         // SAFETY: the caller vouches for the instructions and 64 readable bytes.
         unsafe {
-            let [first, second] = <Neon as Grouped<Int4>>::weights(from);
+            let [first, second] = <Neon as Grouped<Nibbles<AFFINE>>>::weights(from);
             eight_inputs(first, second)
         }
     }

@@ -5,7 +5,7 @@
 //! with four activations. These enter as two planes of signed bytes.
 
 use super::PANEL;
-use super::groups::{Grouped, Int4, Signed};
+use super::groups::{Grouped, Nibbles, Signed};
 
 /// Bytes of a line.
 pub const LINE: usize = 64;
@@ -15,9 +15,9 @@ pub const LINE_INPUTS: usize = 8;
 
 mod scalar {
     use super::super::scalar::Scalar;
-    use super::{Grouped, Int4, LINE, LINE_INPUTS, PANEL, Signed};
+    use super::{Grouped, LINE, LINE_INPUTS, Nibbles, PANEL, Signed};
 
-    impl Grouped<Int4> for Scalar {
+    impl<const AFFINE: bool> Grouped<Nibbles<AFFINE>> for Scalar {
         type Base = Self;
         const INPUTS: usize = LINE_INPUTS;
         type Weights = [u8; LINE];
@@ -69,9 +69,9 @@ mod avx512 {
     use std::arch::x86_64::*;
 
     use super::super::avx512::Avx512;
-    use super::{Grouped, Int4, LINE_INPUTS, Signed};
+    use super::{Grouped, LINE_INPUTS, Nibbles, Signed};
 
-    impl Grouped<Int4> for Avx512 {
+    impl<const AFFINE: bool> Grouped<Nibbles<AFFINE>> for Avx512 {
         type Base = Self;
         const INPUTS: usize = LINE_INPUTS;
         type Weights = [__m512i; 2]; // low and high halves
@@ -131,10 +131,10 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::super::avx2::Avx2;
-    use super::{Grouped, Int4, LINE_INPUTS, Signed};
+    use super::{Grouped, LINE_INPUTS, Nibbles, Signed};
 
     /// Pairs of products are added in 16 bits: a group's eight pairs reach 8 · 2 · 15 · 128 = 30,720 < 2¹⁵.
-    impl Grouped<Int4> for Avx2 {
+    impl<const AFFINE: bool> Grouped<Nibbles<AFFINE>> for Avx2 {
         type Base = Self;
         const INPUTS: usize = LINE_INPUTS;
         type Weights = [[__m256i; 2]; 2]; // low and high halves, eight outputs each
@@ -218,10 +218,10 @@ mod neon {
     use std::arch::aarch64::*;
 
     use super::super::neon::{self, Neon};
-    use super::{Grouped, Int4, LINE_INPUTS, Signed};
+    use super::{Grouped, LINE_INPUTS, Nibbles, Signed};
 
     /// Products are added in 16 bits: a group's eight in a lane reach 8 · 15 · 128 = 15,360 < 2¹⁵.
-    impl Grouped<Int4> for Neon {
+    impl<const AFFINE: bool> Grouped<Nibbles<AFFINE>> for Neon {
         type Base = Self;
         const INPUTS: usize = LINE_INPUTS;
         type Weights = [[int8x16_t; 4]; 2]; // low and high halves, four outputs each

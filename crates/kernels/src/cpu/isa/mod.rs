@@ -125,6 +125,13 @@ pub trait Isa: Copy + Send + Sync + 'static {
         w: [&[u8]; T],
         ahead: Ahead,
     ) -> [[[f32; 16]; T]; R];
+    /// The same with panels that have offsets.
+    fn int4_affine<const R: usize, const T: usize>(
+        self,
+        x: [Signed<'_>; R],
+        w: [&[u8]; T],
+        ahead: Ahead,
+    ) -> [[[f32; 16]; T]; R];
     /// The same with 8-bit panels.
     fn int8_groups<const R: usize, const T: usize>(
         self,

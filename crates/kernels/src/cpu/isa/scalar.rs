@@ -4,7 +4,7 @@ use std::array;
 
 use half::bf16;
 
-use super::groups::{self, Int4, Int8Groups};
+use super::groups::{self, Int4, Int4Affine, Int8Groups};
 use super::{Ahead, FloatPanels, GROUP, Isa, Lanes, PANEL, Panel, Quantized, Signed, Stored};
 
 /// No special instructions.
@@ -46,6 +46,16 @@ impl Isa for Scalar {
     ) -> [[[f32; 16]; T]; R] {
         // SAFETY: needs no special instructions.
         unsafe { groups::products::<Int4, Self, R, T>(x, w, ahead) }
+    }
+
+    fn int4_affine<const R: usize, const T: usize>(
+        self,
+        x: [Signed<'_>; R],
+        w: [&[u8]; T],
+        ahead: Ahead,
+    ) -> [[[f32; 16]; T]; R] {
+        // SAFETY: needs no special instructions.
+        unsafe { groups::products::<Int4Affine, Self, R, T>(x, w, ahead) }
     }
 
     fn int8_groups<const R: usize, const T: usize>(
