@@ -197,6 +197,12 @@ fn keys_of_a_text_part_may_stand_beside_those_for_images() {
         assert_eq!(accepted(&with(&with(&whole, &text), &json!({ "text_config": text }))), flat);
         let other = with(&with(&whole, &text), &json!({ "text_config": text, "hidden_size": 128 }));
         refused(&other, &["hidden_size is 128"]);
+        // A window that is not used is null in one place and a number in the other.
+        let text = with(&text, &json!({ "sliding_window": null, "use_sliding_window": false }));
+        let outer = json!({ "text_config": text, "sliding_window": 32_768, "max_window_layers": 70 });
+        assert_eq!(accepted(&with(&with(&whole, &text), &outer)), flat);
+        let used = json!({ "use_sliding_window": true });
+        refused(&with(&with(&with(&whole, &text), &outer), &used), &["sliding_window is 32768"]);
     }
     refused(&with(&text, &json!({ "model_type": "qwen3_vl" })), &["text_config is missing"]);
 }
@@ -318,6 +324,22 @@ fn keys_of_published_files_are_read() {
     refused(&with(&llama, &json!({ "rope_interleaved": true })), &["rope_interleaved is true"]);
     let gemma = json!({ "model_type": "gemma2", "hidden_act": "gelu_pytorch_tanh", "cache_implementation": "hybrid" });
     assert_eq!(accepted(&gemma), accepted(&json!({ "model_type": "gemma2" })));
+    let gemma = json!({ "model_type": "gemma2", "sliding_window": 2048 });
+    let named_twice = with(&gemma, &json!({ "sliding_window_size": 2048 }));
+    assert_eq!(accepted(&named_twice), accepted(&gemma));
+    refused(
+        &with(&gemma, &json!({ "sliding_window_size": 4096 })),
+        &["sliding_window_size is 4096; accepted: 2048"],
+    );
+    let qwen = json!({ "model_type": "qwen3_moe", "shared_expert_intermediate_size": 0, "use_qk_norm": true,
+        "qkv_bias": false });
+    assert_eq!(accepted(&qwen), accepted(&json!({ "model_type": "qwen3_moe" })));
+    for more in [json!({ "shared_expert_intermediate_size": 8 }), json!({ "use_qk_norm": false })] {
+        refused(&with(&qwen, &more), &[more.as_object().unwrap().keys().next().unwrap()]);
+    }
+    let llava = json!({ "model_type": "llava_onevision", "use_image_newline_parameter": true,
+        "text_config": { "model_type": "qwen2" } });
+    accepted(&llava);
     let cohere = json!({ "model_type": "cohere2", "layer_switch": 4, "order_of_interleaved_layers": "local_attn_first",
         "position_embedding_type": "rope_gptj", "rotary_pct": 1.0, "use_embedding_sharing": true,
         "use_gated_activation": true, "use_parallel_block": true, "use_parallel_embedding": true, "use_qk_norm": false,
@@ -326,4 +348,27 @@ fn keys_of_published_files_are_read() {
     // Special tokens of the class that a small vocabulary does not have end nothing.
     let small = accepted(&json!({ "model_type": "glm4", "vocab_size": 64 }));
     assert_eq!((small.eos, small.bos), (vec![], None));
+}
+
+/// What is not read by transformers, but by other engines, and set by a published model.
+#[test]
+fn a_further_factor_of_yarn_multiplies_its_own() {
+    let attention = |more: &Value| {
+        let rope = with(
+            &json!({ "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192 }),
+            more,
+        );
+        let spec = accepted(&json!({ "model_type": "qwen3", "rope_scaling": rope }));
+        let Scaling::Yarn { attention, .. } = spec.ropes[0].scaling else { panic!("{:?}", spec.ropes) };
+        attention
+    };
+    let own = attention(&json!({}));
+    assert!((own - 1.138_629_436).abs() < 1e-9);
+    assert!((attention(&json!({ "attn_factor": 0.878_248_856_286_941_9 })) - 1.0).abs() < 1e-9);
+    assert_eq!(attention(&json!({ "attn_factor": null })), own);
+    assert_eq!(attention(&json!({ "attn_factor": 1.0, "attention_factor": 1.5 })), 1.5);
+    let rope = json!({ "rope_type": "yarn", "factor": 4.0, "attn_factor": 0.5, "attention_factor": 1.0 });
+    refused(&json!({ "model_type": "qwen3", "rope_scaling": rope }), &["attn_factor is 0.5"]);
+    let rope = json!({ "rope_type": "linear", "factor": 4.0, "attn_factor": 0.5 });
+    refused(&json!({ "model_type": "qwen3", "rope_scaling": rope }), &["attn_factor is 0.5"]);
 }

@@ -60,12 +60,13 @@ fn every_type_is_read_as_its_package_reads_it() {
     }
 }
 
-/// By default Q8_0 and Q4_0 are kept as they are, and everything else has a scale for each 32 inputs.
+/// By default blocks whose form there is are kept as they are, and everything else has a scale for each 32 inputs.
 #[test]
 fn blocks_are_kept_in_the_nearest_form() {
     let checkpoint = Checkpoint::open(Some(&fixture("types.gguf"))).unwrap();
     let kinds: BTreeSet<&str> = checkpoint.spec().native.values().map(|kind| kind.name()).collect();
-    assert_eq!(kinds, BTreeSet::from([WeightKind::Int4.name(), WeightKind::Int8Groups.name()]));
+    let forms = [WeightKind::Int4, WeightKind::Int4Affine, WeightKind::Int8Groups].map(WeightKind::name);
+    assert_eq!(kinds, BTreeSet::from(forms));
     let (_, right) = golden();
     let folder = tempfile::tempdir().unwrap();
     let cache = CacheMode::Folder(folder.path().to_owned());
@@ -75,5 +76,8 @@ fn blocks_are_kept_in_the_nearest_form() {
     let coarse = worst(&scores(Device::Auto, Weights::Int8, CacheMode::Off), &right);
     assert!(off < 0.5 && off < coarse, "{off}, and {coarse} with int8");
     assert_eq!(scores(Device::Auto, Weights::Auto, cache), cold);
-    assert!(worst(&scores(Device::Reference, Weights::Auto, CacheMode::Off), &cold) < 1e-3);
+    let apart = worst(&scores(Device::Reference, Weights::Auto, CacheMode::Off), &cold);
+    // An activation at the border between two integers may fall on either side.
+    assert!(apart < 5e-3, "{apart}");
+    println!("{off} in the nearest form, {coarse} with int8");
 }

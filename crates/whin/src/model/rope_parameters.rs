@@ -316,7 +316,18 @@ fn yarn(fields: &mut Fields<'_>, heads: &Heads<'_>, outer: &Outer) -> Scaling {
         (Some(mscale), Some(all)) => sharpened(mscale) / sharpened(all),
         _ => sharpened(1.0),
     });
+    let attention = attention * further(fields, given);
     Scaling::Yarn { factor, original, beta_fast, beta_slow, truncate, attention }
+}
+
+/// `attn_factor`, which multiplies the factor of attention that follows from the lengths. transformers leaves it out, with a
+/// warning; vLLM and llama.cpp take it into account, and a published model sets it so that both come to one.
+fn further(fields: &mut Fields<'_>, given: Option<f64>) -> f64 {
+    let Some(further) = fields.number_or_null("attn_factor", 1e-6, 1e6) else { return 1.0 };
+    if given.is_some() && further != 1.0 {
+        fields.refuse("attn_factor", "1 or no such key beside attention_factor");
+    }
+    further
 }
 
 fn longrope(fields: &mut Fields<'_>, heads: &Heads<'_>, outer: &Outer, pairs: usize) -> Scaling {

@@ -10,6 +10,7 @@ use whin::ErrorKind;
 use whin::checkpoint::Source;
 use whin::checkpoint::gguf::Gguf;
 use whin::model::config::{gguf_config, read_gguf};
+use whin::model::rope::Scaling;
 
 use super::build::{self, File, flag, float, list, tensor, text, texts, uint};
 
@@ -295,4 +296,73 @@ fn sizes_that_no_model_has() {
     let mut file = qwen3();
     set(&mut file, "tokenizer.ggml.eos_token_id", uint(96));
     assert!(read_gguf(&open(&file)).unwrap().eos.is_empty());
+}
+
+/// What llama.cpp computes with, and no stage does here: each key is refused unless it says what is done anyway.
+#[test]
+fn keys_of_rotary_embeddings_that_would_be_without_effect_are_refused() {
+    let refusals: [(&str, &str, f32, &str); 10] = [
+        ("qwen2", "rope.scaling.attn_factor", 1.3, "accepted: 1"),
+        ("llama-linear", "rope.scaling.attn_factor", 1.3, "accepted: 1"),
+        ("qwen2", "rope.scaling.yarn_ext_factor", 1.0, "accepted: 0 where"),
+        ("qwen2", "rope.scaling.yarn_attn_factor", 1.3, "accepted: 1"),
+        ("gpt-oss", "rope.scaling.attn_factor", 1.3, "accepted: 1"),
+        ("gemma2", "rope.freq_base_swa", 500.0, "the same as rope.freq_base"),
+        ("gpt-oss", "rope.freq_base_swa", 500.0, "the same as rope.freq_base"),
+        ("cohere2", "rope.freq_base_swa", 500.0, "the same as rope.freq_base"),
+        ("phi3", "rope.freq_base_swa", 500.0, "the same as rope.freq_base"),
+        ("phi3-long", "rope.scaling.yarn_ext_factor", 0.5, "accepted: 0 where"),
+    ];
+    for (case, key, number, part) in refusals {
+        let case = &cases()[case];
+        let mut file = file(case);
+        let key = format!("{}.{key}", case["architecture"].as_str().unwrap());
+        set(&mut file, &key, float(number));
+        refused(&file, ErrorKind::UnsupportedArchitecture, &[&key, part]);
+    }
+    for (case, key, number) in [
+        ("qwen2", "rope.scaling.attn_factor", 1.0),
+        ("qwen2", "rope.scaling.yarn_ext_factor", -1.0),
+        ("gemma2", "rope.freq_base_swa", 10_000.0),
+    ] {
+        let case = &cases()[case];
+        let (mut file, plain) = (file(case), file(case));
+        set(&mut file, &format!("{}.{key}", case["architecture"].as_str().unwrap()), float(number));
+        assert_eq!(read_gguf(&open(&file)).unwrap(), read_gguf(&open(&plain)).unwrap());
+    }
+    // A base of their own for layers with a window, and a factor beside baked frequencies, are what they say.
+    let mut olmo = file(&cases()["olmo3"]);
+    set(&mut olmo, "olmo2.rope.freq_base_swa", float(500.0));
+    let rope = &gguf_config(&open(&olmo)).unwrap()["rope_parameters"];
+    assert_eq!(rope["sliding_attention"]["rope_theta"], 500.0);
+    assert_eq!(rope["full_attention"]["rope_theta"], 500_000.0);
+    let mut llama = file(&cases()["llama-3"]);
+    set(&mut llama, "llama.rope.scaling.attn_factor", float(1.25));
+    let rope = &read_gguf(&open(&llama)).unwrap().ropes[0];
+    let Scaling::LongRope { attention, .. } = rope.scaling else { panic!("{rope:?}") };
+    assert_eq!(attention, 1.25);
+}
+
+/// They are no weights, so that nobody else would say that they are not read.
+#[test]
+fn divisors_of_frequencies_that_cannot_be_read_are_refused() {
+    for (case, tensor) in [
+        ("llama-3", "rope_freqs.weight"),
+        ("phi3-long", "rope_factors_long.weight"),
+        ("phi3-long", "rope_factors_short.weight"),
+    ] {
+        let sound = file(&cases()[case]);
+        let at = sound.tensors.iter().position(|known| known.name == tensor.as_bytes()).unwrap();
+        let mut half = sound.clone();
+        half.tensors[at].kind = 1;
+        refused(&half, ErrorKind::UnsupportedArchitecture, &[tensor, "F32"]);
+        let mut flat = sound.clone();
+        flat.tensors[at].dims.push(1);
+        refused(&flat, ErrorKind::UnsupportedArchitecture, &[tensor, "F32"]);
+        if case == "phi3-long" {
+            let mut alone = sound.clone();
+            alone.tensors.remove(at);
+            refused(&alone, ErrorKind::UnsupportedArchitecture, &["one is missing"]);
+        }
+    }
 }

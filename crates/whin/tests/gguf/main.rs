@@ -1,10 +1,9 @@
-//! GGUF files: what is in them is found, and whatever is wrong with them is told, soon and in little memory.
+//! GGUF files: what is in them is found, and what they ask for that cannot be is told.
 
 #![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
 
 mod build;
 mod config;
-mod hostile;
 mod models;
 mod split;
 mod types;

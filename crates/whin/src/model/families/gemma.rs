@@ -2,7 +2,7 @@
 //!
 //! Keys, defaults and arithmetic are those of `Gemma2Config`, `Gemma3TextConfig` and their models in transformers 5.17.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use whin_kernels::Span;
 
 use super::dense::{self, DEFAULTS, Defaults, Dense, FULL, POSITIONS, SLIDING};
@@ -47,6 +47,9 @@ const LOCAL_AND_GLOBAL: Dialect = Dialect {
 pub(super) fn read2(config: &mut Fields<'_>) -> Spec {
     let mut dense = read_common(config, &GEMMA2);
     dense.attention.softcap = dense::optional(config, "attn_logit_softcapping", Some(50.0));
+    // The window by an older name, which published files have beside it.
+    let window = config.get("sliding_window").cloned().unwrap_or(json!(4096));
+    dense::fixed(config, "sliding_window_size", &window);
     let kinds = dense.sliding(config, |layer| layer.is_multiple_of(2));
     let softcap = dense::optional(config, "final_logit_softcapping", Some(30.0));
     scaled(Spec { logit_softcap: softcap, ..dense.spec(config, &kinds) })

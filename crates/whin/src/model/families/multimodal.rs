@@ -157,6 +157,7 @@ const IMAGES: &[&str] = &[
     "projector_layernorm_eps",
     "scale_factor",
     "spatial_merge_size",
+    "use_image_newline_parameter",
     "video_token_id",
     "video_token_index",
     "vision_aspect_ratio",
@@ -187,6 +188,12 @@ fn read(config: &mut Fields<'_>, whole: &Whole) -> Spec {
     let spec = read_text(&mut text, whole);
     config.absorb(text);
     config.pass_repeated(map);
+    if whole.flat {
+        // What older files had here, and what is not asked for there.
+        if matches!(config.get("use_sliding_window"), None | Some(Value::Bool(false))) {
+            ["sliding_window", "max_window_layers"].iter().for_each(|key| _ = config.get(key));
+        }
+    }
     let storage = match super::read_common(config) {
         Storage::Unsaid => spec.storage,
         storage => storage,

@@ -2,9 +2,10 @@
 //!
 //! Keys, defaults and arithmetic are those of `Qwen3MoeConfig` and `modeling_qwen3_moe.py` in transformers 5.17.
 
+use serde_json::json;
 use whin_kernels::Span;
 
-use super::dense::{DEFAULTS, Defaults, Dense, FULL, Kind, POSITIONS, SLIDING, layer_types};
+use super::dense::{DEFAULTS, Defaults, Dense, FULL, Kind, POSITIONS, SLIDING, fixed, layer_types};
 use super::experts;
 use crate::model::config::Fields;
 use crate::model::spec::{Bias, Spec};
@@ -28,6 +29,9 @@ pub(super) fn read(config: &mut Fields<'_>) -> Spec {
     let bias = config.flag("attention_bias", false);
     dense.attention.bias = Bias { qkv: bias, out: bias };
     dense.attention.qk_norm = Some(Span::Head);
+    // Published files have both from their relatives: no expert for all rows, and norms of queries and keys.
+    fixed(config, "shared_expert_intermediate_size", &json!(0));
+    fixed(config, "use_qk_norm", &json!(true));
     let experts = experts::read(config, &dense, &EXPERTS);
     let kinds = windows(config, &dense);
     let mut spec = dense.spec(config, &kinds);

@@ -65,6 +65,7 @@ pub(super) fn gemma2(reading: &mut Reading<'_>) -> Result<()> {
         reading.put("sliding_window", json!(4096));
     }
     windows(reading, 2)?;
+    one_base(reading)?;
     gemma(reading, 46);
     Ok(())
 }
@@ -93,6 +94,7 @@ pub(super) fn phi3(reading: &mut Reading<'_>) -> Result<()> {
     // Of all layers, and zero for none.
     let window = reading.integer("attention.sliding_window")?.filter(|window| *window > 0);
     reading.put("sliding_window", json!(window));
+    one_base(reading)?;
     if let Some(original) = reading.integer("rope.scaling.original_context_length")? {
         reading.put("original_max_position_embeddings", json!(original));
     }
@@ -104,7 +106,9 @@ pub(super) fn olmo2(reading: &mut Reading<'_>) -> Result<()> {
     if windows(reading, 4)? {
         reading.put("model_type", json!("olmo3"));
         // Only layers without a window stretch their texts.
-        let base = reading.map["rope_parameters"]["rope_theta"].clone();
+        let local = reading.number("rope.freq_base_swa")?;
+        let base =
+            local.map_or_else(|| reading.map["rope_parameters"]["rope_theta"].clone(), |local| json!(local));
         of_kinds(reading, json!({ "rope_type": "default", "rope_theta": base }));
     }
     Ok(())
@@ -112,11 +116,12 @@ pub(super) fn olmo2(reading: &mut Reading<'_>) -> Result<()> {
 
 pub(super) fn cohere2(reading: &mut Reading<'_>) -> Result<()> {
     windows(reading, 4)?;
-    Ok(())
+    one_base(reading)
 }
 
 pub(super) fn gpt_oss(reading: &mut Reading<'_>) -> Result<()> {
     windows(reading, 2)?;
+    one_base(reading)?;
     // Its frequencies are mixed between the very ends of the range; no key tells.
     if reading.map["rope_parameters"]["rope_type"] == "yarn" {
         set_in_rope(reading, "truncate", json!(false));
@@ -176,6 +181,15 @@ pub(super) fn linear(reading: &mut Reading<'_>) -> Result<()> {
 
 fn layers(reading: &Reading<'_>) -> usize {
     reading.config("num_hidden_layers") as usize
+}
+
+/// Notes a base of layers with a window that is not that of all others, in architectures where these have one for all.
+fn one_base(reading: &mut Reading<'_>) -> Result<()> {
+    let base = reading.map["rope_parameters"]["rope_theta"].as_f64();
+    if reading.number("rope.freq_base_swa")?.is_some_and(|local| Some(local) != base) {
+        reading.refuse("rope.freq_base_swa", "the same as rope.freq_base");
+    }
+    Ok(())
 }
 
 /// The window and which layers have it: as a list says, or all but each so many-th, which is `usual` where no key tells.

@@ -120,6 +120,20 @@ impl<'a> Reading<'a> {
         self.problems.push(format!("{key} is {found}; accepted: {accepted}"));
     }
 
+    /// The divisors of frequencies in the tensor `name`; none where it is missing, or, with a problem noted, where it is not
+    /// a vector of f32.
+    fn divisors(&mut self, name: &str) -> Option<Vec<f32>> {
+        let shape = self.gguf.shape(name)?;
+        let found = self.gguf.vector(name);
+        if found.is_none() {
+            let problem = format!(
+                "tensor {name} has the shape {shape:?}, or numbers other than F32; accepted: one F32 for each pair of a head"
+            );
+            self.problems.push(problem);
+        }
+        found
+    }
+
     /// Takes over every key that the table knows, and notes those that it does not.
     fn read_keys(&mut self) -> Result<()> {
         let architecture = self.architecture;

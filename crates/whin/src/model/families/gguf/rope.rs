@@ -38,8 +38,12 @@ fn scaling(reading: &mut Reading<'_>) -> Result<Map<String, Value>> {
     };
     // Zero and one stand for no scaling in old files.
     let factor = factor.filter(|factor| *factor != 0.0 && *factor != 1.0);
-    let (long, short) = (reading.gguf.vector(LONG), reading.gguf.vector(SHORT));
-    let baked = reading.gguf.vector(FREQUENCIES);
+    let [long, short, baked] = [LONG, SHORT, FREQUENCIES].map(|name| reading.divisors(name));
+    if let (Some(_), None) | (None, Some(_)) = (&long, &short) {
+        reading
+            .problems
+            .push(format!("of the tensors {LONG} and {SHORT} one is missing; accepted: both or none"));
+    }
     let mut rope = match (kind.as_deref(), long, short) {
         (_, Some(long), Some(short)) => longrope(reading, &long, &short)?,
         (Some("yarn"), ..) => yarn(reading, factor)?,
@@ -58,7 +62,20 @@ fn scaling(reading: &mut Reading<'_>) -> Result<Map<String, Value>> {
         if rope["rope_type"] != "default" {
             reading.refuse("rope.scaling.type", &format!("none beside the tensor {FREQUENCIES}"));
         }
-        rope = divided(reading, &baked);
+        rope = divided(reading, &baked)?;
+    }
+    if !matches!(rope["rope_type"].as_str(), Some("yarn" | "longrope")) {
+        reading.only("rope.scaling.attn_factor", 1.0)?;
+    }
+    if rope["rope_type"] != "yarn" {
+        // Minus one asks llama.cpp for its own default, which is zero without yarn.
+        if reading
+            .number("rope.scaling.yarn_ext_factor")?
+            .is_some_and(|number| ![0.0, -1.0].contains(&number))
+        {
+            reading.refuse("rope.scaling.yarn_ext_factor", "0 where rope.scaling.type is not yarn");
+        }
+        reading.only("rope.scaling.yarn_attn_factor", 1.0)?;
     }
     Ok(rope)
 }
@@ -73,15 +90,16 @@ fn with(mut rope: Map<String, Value>, key: &str, value: Value) -> Map<String, Va
 }
 
 /// Frequencies that were divided when the file was written, as those of Llama 3 are: the same divisors at all lengths.
-fn divided(reading: &Reading<'_>, divisors: &[f32]) -> Map<String, Value> {
+fn divided(reading: &Reading<'_>, divisors: &[f32]) -> Result<Map<String, Value>> {
     let mut rope = of("longrope");
     rope.insert("short_factor".to_owned(), json!(divisors));
     rope.insert("long_factor".to_owned(), json!(divisors));
     rope.insert("factor".to_owned(), json!(1.0));
-    rope.insert("attention_factor".to_owned(), json!(1.0));
+    let attention = reading.number("rope.scaling.attn_factor")?.unwrap_or(1.0);
+    rope.insert("attention_factor".to_owned(), json!(attention));
     let length = reading.config("max_position_embeddings");
     rope.insert("original_max_position_embeddings".to_owned(), json!(length));
-    rope
+    Ok(rope)
 }
 
 fn longrope(reading: &Reading<'_>, long: &[f32], short: &[f32]) -> Result<Map<String, Value>> {

@@ -1,11 +1,26 @@
-//! Files that are damaged, or were written to do damage: each ends in an error that names what is wrong.
+//! GGUF files that are damaged, or were written to do damage: each ends in an error that names what is wrong, soon and in
+//! little memory. A process of its own, so that nothing else moves the peak.
 
+#![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
+
+#[path = "gguf/build.rs"]
+#[expect(dead_code, reason = "the other tests of GGUF files need all of it")]
+mod build;
+
+use std::fs;
 use std::time::{Duration, Instant};
 
-use whin::ErrorKind;
+use build::{File, Value, flag, float, list, string, tensor, text, texts, uint};
+use tempfile::TempDir;
+use whin::checkpoint::Source;
+use whin::{Error, ErrorKind};
 
-use super::build::{self, File, Value, flag, float, list, string, tensor, text, texts, uint};
-use super::open;
+fn open(bytes: &[u8]) -> Result<Source, Error> {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("m.gguf");
+    fs::write(&path, bytes).unwrap();
+    Source::open(Some(&path))
+}
 
 /// What a refusal may take.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -49,7 +64,7 @@ fn refused(bytes: &[u8], parts: &[&str]) {
 /// The most bytes of memory that this process has held.
 #[cfg(target_os = "linux")]
 fn peak() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
