@@ -108,7 +108,7 @@ pub struct EngineArgs {
 /// Names of [`whin::Weights`].
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Weights {
-    /// As a GGUF file stores them, where whin has the form (Q8_0, Q4_0), the nearest form for other types; int8 for all else
+    /// What comes closest to the blocks of a GGUF file, or of experts in MXFP4; int8 where there are none
     Auto,
     /// 32-bit floats: exact for every checkpoint
     F32,

@@ -53,6 +53,8 @@ pub(crate) struct Sequence {
     /// The prompt, then what was generated.
     pub tokens: Vec<u32>,
     pub n_prompt: usize,
+    /// The length of the text when its first token ran, or ran anew.
+    known: usize,
     /// How many tokens have run: their keys and values are in the cache.
     pub done: usize,
     /// The blocks of the cache that hold them.
@@ -75,6 +77,7 @@ impl Sequence {
     pub fn new(job: Job) -> Self {
         Self {
             n_prompt: job.prompt.len(),
+            known: job.prompt.len(),
             tokens: job.prompt,
             done: 0,
             table: Vec::new(),
@@ -109,15 +112,22 @@ impl Sequence {
         matches!(&self.goal, Goal::Generate(generate) if generate.is_greedy())
     }
 
-    /// The length of the text that was known when the token at `position` first ran, which rotary embeddings that
-    /// adapt to the text's length go by. It does not depend on how a prompt is cut into steps.
+    /// The length of the text that was known when the token at `position` ran, which rotary embeddings that adapt to the
+    /// text's length go by. It does not depend on how a prompt is cut into steps.
     pub fn span(&self, position: usize) -> u32 {
-        self.n_prompt.max(position + 1) as u32
+        self.known.max(position + 1) as u32
+    }
+
+    /// Has all tokens run anew if the text has just outgrown `border`: what the cache holds of them is of no use then.
+    pub fn cross(&mut self, border: usize) {
+        if self.known <= border && self.tokens.len() > border {
+            (self.known, self.done) = (self.tokens.len(), 0);
+        }
     }
 
     /// Blocks that are missing until `rows` more tokens can run.
     pub fn missing_blocks(&self, rows: usize) -> usize {
-        (self.done + rows).div_ceil(BLOCK) - self.table.len()
+        (self.done + rows).div_ceil(BLOCK).saturating_sub(self.table.len())
     }
 
     /// Marks the beginning of the work.

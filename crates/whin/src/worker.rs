@@ -9,6 +9,7 @@ use whin_kernels::{BLOCK, Backend, KvKind, Step};
 use crate::blocks::Blocks;
 use crate::memory;
 use crate::model::forward::{Run, forward};
+use crate::model::rope::Rope;
 use crate::model::spec::Spec;
 use crate::model::weights::Model;
 use crate::scheduler::{Limits, Progress, Share, schedule};
@@ -132,6 +133,9 @@ impl<B: Backend> Worker<B> {
         ended.sort_unstable();
         for index in ended.into_iter().rev() {
             self.remove(index);
+        }
+        for border in self.spec.ropes.iter().filter_map(Rope::border) {
+            self.sequences.iter_mut().for_each(|sequence| sequence.cross(border));
         }
     }
 

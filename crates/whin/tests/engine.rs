@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used)] // clippy does not see that helpers of tests are tests
 
+use std::path::Path;
+
 use whin::{
-    Device, Engine, ErrorKind, FinishReason, KvKind, Options, Prompt, Request, Sampling, Token, Weights,
+    CacheMode, Device, Engine, ErrorKind, FinishReason, KvKind, Options, Prompt, Request, Sampling, Token,
+    Weights,
 };
 
 fn engine() -> Engine {
@@ -275,7 +278,7 @@ fn logprobs_are_those_of_the_model_whatever_changes_the_choice() {
 
 #[test]
 fn end_tokens_do_not_depend_on_whether_the_tokenizer_was_read() {
-    let from = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/seedling");
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/seedling");
     let folder = tempfile::TempDir::new().unwrap();
     for name in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
         std::fs::copy(from.join(name), folder.path().join(name)).unwrap();
@@ -289,4 +292,34 @@ fn end_tokens_do_not_depend_on_whether_the_tokenizer_was_read() {
     let id = checkpoint.tokenizer().unwrap().token_to_id("<|im_end|>").unwrap();
     assert_eq!(*before, [id]);
     assert_eq!(checkpoint.end_tokens(), before);
+}
+
+/// A text of Phi-3 that outgrows the length of its first training goes on as if all of it had been the prompt.
+#[test]
+fn a_text_that_becomes_long_is_as_one_that_was() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/phi3-longrope");
+    for prefill_chunk in [512, 5] {
+        let options = Options { cache: CacheMode::Off, prefill_chunk, ..Options::default() };
+        let engine = Engine::load(Some(Path::new(folder)), &options).unwrap();
+        let vocab = engine.checkpoint().spec().vocab as u32;
+        // 32 positions are short.
+        for start in [20, 31, 32, 33] {
+            let prompt: Vec<u32> = (0..start).map(|i| (i * 37 + 11) % vocab).collect();
+            let answer = |prompt: &[u32], max_new_tokens| {
+                let limit = Some(max_new_tokens);
+                let request = Request { max_new_tokens: limit, ignore_eos: true, ..Request::ids(prompt) };
+                engine.generate(&request).unwrap()
+            };
+            let whole = answer(&prompt, 30).finish().unwrap().token_ids;
+            // Beside others it is the same.
+            let both = [answer(&prompt, 30), answer(&prompt, 30)];
+            for beside in both {
+                assert_eq!(beside.finish().unwrap().token_ids, whole);
+            }
+            for end in prompt.len()..whole.len() {
+                let next = answer(&whole[..end], 1).finish().unwrap().token_ids;
+                assert_eq!(next, whole[..=end], "after {end} tokens");
+            }
+        }
+    }
 }

@@ -72,6 +72,9 @@ pub enum Scaling {
         long: Vec<f64>,
         /// The length up to which a text is short.
         original: usize,
+        /// Whether a text that grows beyond that length while it is answered is run anew, so that none of its keys stay
+        /// turned for a short one.
+        anew: bool,
         /// Factor of cosine and sine.
         attention: f64,
     },
@@ -109,8 +112,8 @@ impl Rope {
 
     /// Cosine and sine for rows at `positions`, row `i` belonging to a text of `spans[i]` tokens.
     ///
-    /// A row's span is what is known of its text when the row is first run: the prompt's length for every row of the
-    /// prompt, `p + 1` for a generated token at position `p`. Only dynamic and longrope scaling look at it, and by
+    /// A row's span is what is known of its text when the row is run: the prompt's length for every row of the prompt,
+    /// `p + 1` for a generated token at position `p`, and what was known at the [border](Self::border) for those before it. Only dynamic and longrope scaling look at it, and by
     /// this rule a prompt run in pieces gives the same numbers as a prompt run at once.
     ///
     /// transformers chooses by the largest position of a forward call instead, and for dynamic scaling keeps the
@@ -138,6 +141,15 @@ impl Rope {
             }
         }
         rotation
+    }
+
+    /// The length beyond which all positions of a text have to run anew, since their frequencies are others; none where no
+    /// length changes them, or keys stay as they are.
+    pub fn border(&self) -> Option<usize> {
+        match &self.scaling {
+            Scaling::LongRope { short, long, original, anew: true, .. } if short != long => Some(*original),
+            _ => None,
+        }
     }
 
     /// A span with the same frequencies as `span`, the same one for as many spans as possible.

@@ -32,6 +32,8 @@ pub(super) struct Dialect {
     pub harmless: &'static [&'static str],
     /// `original_max_position_embeddings` beside the dictionary where no key names it.
     pub original: Option<usize>,
+    /// Whether the model's class runs a text anew that outgrows that length.
+    pub anew: bool,
     /// Types of layers that have a base each, a scaling being that of the first alone.
     pub bases: &'static [Base],
 }
@@ -46,7 +48,8 @@ pub(super) struct Base {
 }
 
 /// As most classes have it.
-pub(super) const COMMON: Dialect = Dialect { kinds: KINDS, harmless: &[], original: None, bases: &[] };
+pub(super) const COMMON: Dialect =
+    Dialect { kinds: KINDS, harmless: &[], original: None, anew: false, bases: &[] };
 
 /// The rotary embeddings of a model.
 pub(super) struct Ropes {
@@ -340,7 +343,7 @@ fn longrope(fields: &mut Fields<'_>, heads: &Heads<'_>, outer: &Outer, pairs: us
     let attention = given.unwrap_or_else(|| {
         if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original as f64).ln()).sqrt() }
     });
-    Scaling::LongRope { short, long, original, attention }
+    Scaling::LongRope { short, long, original, anew: heads.dialect.anew, attention }
 }
 
 /// A list of one positive number for each pair.

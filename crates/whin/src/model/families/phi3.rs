@@ -31,6 +31,8 @@ const LONGROPE: Dialect = Dialect {
     // The last two are older names.
     kinds: &[("default", "default"), ("longrope", "longrope"), ("su", "longrope"), ("yarn", "longrope")],
     original: Some(4096),
+    // `prepare_inputs_for_generation` drops the cache there.
+    anew: true,
     ..rope_parameters::COMMON
 };
 
