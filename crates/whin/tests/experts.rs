@@ -238,6 +238,32 @@ fn experts_one_by_one_and_stacked_are_the_same() {
     assert_eq!((load.parts.len(), load.parts[1].name()), (3, &*format!("{GATE_UP}[1]")));
 }
 
+/// As published, with inputs before outputs, and as transformers saves it.
+#[test]
+fn experts_of_a_model_that_sees_stand_either_way() {
+    const VL: &str = r#"{"model_type": "qwen3_vl_moe", "text_config": {"vocab_size": 8, "hidden_size": 4,
+        "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 4, "num_hidden_layers": 1, "num_experts": 3,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 5}, "vision_config": {}}"#;
+    let [gate_up, down] = [Destination::ExpertsGateUp(0), Destination::ExpertsDown(0)];
+    let turned = tensors(VL);
+    let named = |end: &str| turned.iter().position(|tensor| tensor.0.ends_with(end)).unwrap();
+    let places = [named("experts.gate_up_proj"), named("experts.down_proj")];
+    assert_eq!((&turned[places[0]].2, &turned[places[1]].2), (&vec![3, 4, 10], &vec![3, 5, 4]));
+    let loads = claim(VL, &turned).unwrap();
+    // All gates come first: output 7 of expert 1, input 2.
+    assert_eq!(numbers(&loads, gate_up)[(10 + 7) * 4 + 2], (40 + 2 * 10 + 7) as f32);
+    let mut plain = turned;
+    for (place, shape, to) in [(places[0], [3, 10, 4], gate_up), (places[1], [3, 4, 5], down)] {
+        let bytes = numbers(&loads, to).iter().flat_map(|x| x.to_le_bytes()).collect();
+        let Stored(name, dtype, ..) = &plain[place];
+        plain[place] = Stored(name.clone(), *dtype, shape.to_vec(), bytes);
+    }
+    let again = claim(VL, &plain).unwrap();
+    for to in [gate_up, down] {
+        assert_eq!(numbers(&again, to), numbers(&loads, to));
+    }
+}
+
 #[test]
 fn turned_experts_with_gates_in_turn_are_put_in_order() {
     let all = tensors(OSS);

@@ -61,7 +61,7 @@ fn classes() -> Vec<Value> {
     serde_json::from_slice(include_bytes!("fixtures/class-defaults.json")).unwrap()
 }
 
-const WHOLES: [&str; 13] = [
+const WHOLES: [&str; 14] = [
     "aya_vision",
     "cohere2_vision",
     "gemma3",
@@ -74,6 +74,7 @@ const WHOLES: [&str; 13] = [
     "qwen2_5_vl",
     "qwen2_vl",
     "qwen3_vl",
+    "qwen3_vl_moe",
     "smolvlm",
 ];
 
@@ -157,11 +158,16 @@ fn a_text_part_is_what_it_is_alone() {
         ("smolvlm", "llama"),
         ("internvl", "qwen3"),
         ("aya_vision", "cohere2"),
+        ("llava_next", "granite"),
+        ("llava_onevision", "qwen3"),
+        ("llava", "phi3"),
+        ("internvl", "qwen3_moe"),
+        ("internvl", "gpt_oss"),
     ] {
         let part = json!({ "model_type": text, "num_hidden_layers": 8, "vocab_size": 300_000 });
         let alone = accepted(&part);
         let mut keys = json!({ "model_type": whole, "text_config": part, "vision_config": { "depth": 3 } });
-        let same = |spec: Spec| Spec { family: alone.family, ..spec };
+        let same = |spec: Spec| Spec { family: alone.family, names: alone.names, ..spec };
         assert_eq!(accepted(&keys).family, whole);
         assert_eq!(same(accepted(&keys)), alone);
         // What the whole says comes first.
@@ -179,6 +185,13 @@ fn a_text_part_is_what_it_is_alone() {
         let part = json!({ "model_type": text, "tie_word_embeddings": true });
         accepted(&json!({ "model_type": whole, "text_config": part, "tie_word_embeddings": false })).tied
     };
+    // Classes with a text part of their own take no other, and none takes another whole.
+    for (whole, text) in
+        [("gemma3", "llama"), ("qwen3_vl", "qwen3"), ("llava", "gemma3"), ("internvl", "mamba")]
+    {
+        let keys = json!({ "model_type": whole, "text_config": { "model_type": text } });
+        refused(&keys, &["text_config.model_type is", "accepted: one of"]);
+    }
     assert!(tied("llava", "llama") && tied("qwen2_vl", "qwen2_vl_text"));
     assert!(!tied("gemma3", "gemma3_text") && !tied("qwen3_vl", "qwen3_vl_text"));
 }
@@ -267,6 +280,19 @@ fn local_and_global_rope_are_found_in_both_spellings() {
     }
 }
 
+/// What stands in the dictionary of a type of layers is not read there by transformers.
+#[test]
+fn yarn_of_a_type_of_layers_is_truncated() {
+    let with_truncate = |truncate: bool| {
+        let rope = json!({ "rope_type": "yarn", "factor": 4.0, "truncate": truncate });
+        json!({ "model_type": "gemma3_text", "rope_parameters": { "full_attention": rope } })
+    };
+    accepted(&with_truncate(true));
+    refused(&with_truncate(false), &["rope_parameters.full_attention.truncate is false"]);
+    let whole = json!({ "rope_type": "yarn", "factor": 4.0, "truncate": false });
+    accepted(&json!({ "model_type": "qwen3", "rope_scaling": whole }));
+}
+
 #[test]
 fn what_no_stage_computes_is_refused() {
     for (name, more, part) in [
@@ -337,6 +363,9 @@ fn keys_of_published_files_are_read() {
     for more in [json!({ "shared_expert_intermediate_size": 8 }), json!({ "use_qk_norm": false })] {
         refused(&with(&qwen, &more), &[more.as_object().unwrap().keys().next().unwrap()]);
     }
+    let pixtral =
+        json!({ "model_type": "llava", "text_config": { "model_type": "mistral", "is_composition": true } });
+    accepted(&pixtral);
     let llava = json!({ "model_type": "llava_onevision", "use_image_newline_parameter": true,
         "text_config": { "model_type": "qwen2" } });
     accepted(&llava);

@@ -147,6 +147,11 @@ impl Tensors {
         dtype_of(self.tensors.get(name)?.entry.dtype)
     }
 
+    /// The shape of the tensor `name`, if there is such.
+    pub fn stored_shape(&self, name: &str) -> Option<&[usize]> {
+        Some(&self.tensors.get(name)?.entry.shape)
+    }
+
     /// The names of all tensors, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
         self.tensors.keys().map(String::as_str)

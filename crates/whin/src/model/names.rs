@@ -121,15 +121,27 @@ pub struct ExpertNames {
     pub all_apart: &'static [&'static str],
     /// What ends the names of tensors of all experts, and of their biases.
     pub all_ends: [&'static str; 2],
-    /// Whether those of all experts hold (experts, inputs, outputs), gates in turn with what they multiply, rather than
-    /// (experts, outputs, inputs), all gates first.
-    pub turned: bool,
+    /// Whether those of all experts hold (experts, inputs, outputs) rather than (experts, outputs, inputs).
+    pub turned: Turned,
+    /// Whether their outputs are gates in turn with what these multiply, rather than all gates first.
+    pub in_turn: bool,
     /// Of the expert for every row, the projections to the gate and to what it multiplies.
     pub shared_gate_up: &'static [&'static str],
     /// The projection back of that expert.
     pub shared_down: &'static str,
     /// The projection to its share.
     pub shared_gate: &'static str,
+}
+
+/// Whether matrices stand transposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turned {
+    /// They never do.
+    No,
+    /// They always do.
+    Yes,
+    /// They do unless their shape is that of matrices that do not.
+    Unless,
 }
 
 /// As most classes of transformers have it.
@@ -141,14 +153,12 @@ pub const EXPERTS: ExpertNames = ExpertNames {
     all_down: "mlp.experts.down_proj",
     all_apart: &[],
     all_ends: ["", "_bias"],
-    turned: false,
+    turned: Turned::No,
+    in_turn: false,
     shared_gate_up: &["mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj"],
     shared_down: "mlp.shared_expert.down_proj",
     shared_gate: "mlp.shared_expert_gate",
 };
-
-/// As classes have it that multiply with the matrices of all experts from the right.
-pub const TURNED_EXPERTS: ExpertNames = ExpertNames { router: "mlp.router", turned: true, ..EXPERTS };
 
 /// As most classes of transformers have it.
 pub const COMMON: Names = Names {

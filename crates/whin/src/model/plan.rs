@@ -23,7 +23,7 @@ pub struct Plan<'a> {
     /// Each weight with its shape, in load order.
     pub weights: Vec<(Destination, Shape)>,
     spec: &'a Spec,
-    names: &'static Names,
+    names: &'a Names,
 }
 
 /// A weight with the tensors found for it.
@@ -42,7 +42,7 @@ pub struct Load {
 impl<'a> Plan<'a> {
     /// The weights that `spec` needs.
     pub fn new(spec: &'a Spec) -> Self {
-        Self { weights: inventory::weights(spec), spec, names: families::names(spec.family) }
+        Self { weights: inventory::weights(spec), spec, names: &spec.names }
     }
 
     /// For each matrix the form that comes closest to the one in which `tensors` hold it; empty where none is in blocks.
@@ -70,8 +70,11 @@ impl<'a> Plan<'a> {
     }
 
     /// How `tensors` are named, and what stands before all names but the head's.
-    fn names_in(&self, tensors: &Tensors) -> (&'static Names, &'static str) {
-        let names = tensors.architecture().map_or(self.names, families::names_in_gguf);
+    fn names_in(&self, tensors: &Tensors) -> (&'a Names, &'static str) {
+        let names: &'a Names = match tensors.architecture() {
+            Some(architecture) => families::names_in_gguf(architecture),
+            None => self.names,
+        };
         let embedding = format!("{}.weight", names.embedding);
         let is_there = |prefix: &&&str| tensors.contains(&format!("{prefix}{embedding}"));
         (names, names.prefixes.iter().find(is_there).unwrap_or(&names.prefixes[0]))

@@ -111,6 +111,7 @@ pub(super) fn read(config: &mut Fields<'_>, heads: &Heads<'_>) -> Ropes {
         };
         let inner_prefix = format!("{prefix}{layer_type}.");
         let mut inner = Fields::new(map, &inner_prefix);
+        untruncated(&mut inner);
         ropes.add(one(&mut inner, heads, &outer), heads);
         config.absorb(inner);
     }
@@ -147,6 +148,7 @@ fn read_by_type(config: &mut Fields<'_>, heads: &Heads<'_>) -> Ropes {
         };
         let prefix = format!("rope_parameters.{}.", base.layer_type);
         let mut inner = Fields::new(&merged, &prefix);
+        untruncated(&mut inner);
         found.push(one(&mut inner, heads, &outer));
         config.absorb(inner);
     }
@@ -159,6 +161,13 @@ fn read_by_type(config: &mut Fields<'_>, heads: &Heads<'_>) -> Ropes {
         ropes.add(rope.unwrap_or(&found[0]).clone(), heads);
     }
     ropes
+}
+
+/// Refuses what the reference looks for beside the types of layers alone, and what therefore has no effect there.
+fn untruncated(inner: &mut Fields<'_>) {
+    if inner.get("truncate") == Some(&Value::Bool(false)) {
+        inner.refuse("truncate", "true: what a type of layers has of this is not read by transformers");
+    }
 }
 
 /// What stands beside the rope dictionary.

@@ -1,4 +1,4 @@
-//! What every model family is reduced to. Knows no key of `config.json` and no tensor name.
+//! What every model family is reduced to. Knows no key of `config.json`, and carries the names of tensors unread.
 
 use std::collections::HashMap;
 
@@ -8,6 +8,7 @@ use whin_kernels::{
 
 use super::forms::Weights;
 use super::inventory::{self, Destination, Shape};
+use super::names::Names;
 use super::rope::Rope;
 use crate::checkpoint::Storage;
 
@@ -48,6 +49,8 @@ pub struct Spec {
     pub bos: Option<u32>,
     /// How the files hold the matrices, as far as `config.json` says it. Changes nothing about what is computed.
     pub storage: Storage,
+    /// Where files of the family, other than GGUF files, have their tensors. Changes nothing about what is computed.
+    pub names: Names,
     /// For each matrix of a GGUF file that stores some in blocks, and for experts in MXFP4, the form that comes closest to
     /// the file's own; else empty. Changes what is computed only where [`Weights::Auto`] asks for it.
     pub native: HashMap<Destination, WeightKind>,

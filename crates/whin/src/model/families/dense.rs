@@ -7,6 +7,7 @@ use whin_kernels::Activation;
 
 use crate::checkpoint::Storage;
 use crate::model::config::Fields;
+use crate::model::names;
 use crate::model::rope_parameters::{self, Dialect, Heads, Ropes};
 use crate::model::spec::{Attention, Bias, FeedForward, Gated, Layer, Mixer, Norms, Spec};
 
@@ -176,6 +177,8 @@ impl Dense {
             eos: self.tokens(config, "eos_token_id", self.defaults.eos),
             bos: self.tokens(config, "bos_token_id", self.defaults.bos).first().copied(),
             storage: self.storage,
+            // And of these too.
+            names: names::COMMON,
             native: HashMap::new(),
         }
     }

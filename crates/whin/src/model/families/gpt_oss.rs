@@ -8,7 +8,7 @@ use whin_kernels::{Activation, Gating, Shares};
 use super::dense::{DEFAULTS, Defaults, Dense, Kind, POSITIONS};
 use super::experts;
 use crate::model::config::Fields;
-use crate::model::names::{self, Names};
+use crate::model::names::{self, ExpertNames, Names, Turned};
 use crate::model::rope_parameters::Ropes;
 use crate::model::spec::{Bias, Experts, FeedForward, Spec};
 
@@ -27,7 +27,10 @@ const GPT_OSS: Defaults = Defaults {
 };
 
 /// Where its tensors are.
-pub(super) const NAMES: Names = Names { experts: names::TURNED_EXPERTS, ..names::COMMON };
+pub(super) const NAMES: Names = Names { experts: EXPERTS, ..names::COMMON };
+
+const EXPERTS: ExpertNames =
+    ExpertNames { router: "mlp.router", turned: Turned::Yes, in_turn: true, ..names::EXPERTS };
 
 /// Reads the config, noting problems in it.
 pub(super) fn read(config: &mut Fields<'_>) -> Spec {

@@ -41,231 +41,207 @@ type Read = fn(&mut Fields<'_>) -> Spec;
 struct Family {
     model_type: &'static str,
     architectures: &'static [&'static str],
-    read: Read,
-    names: &'static Names,
+    reader: Reader,
 }
+
+/// Who reads a config, and where files have the tensors.
+enum Reader {
+    Text(Read, &'static Names),
+    /// Of models that have a text part, which decides about both.
+    Whole(&'static multimodal::Whole),
+}
+
+use Reader::{Text, Whole};
 
 const FAMILIES: &[Family] = &[
     Family {
         model_type: "cohere2",
         architectures: &["Cohere2ForCausalLM", "Cohere2Model"],
-        read: cohere2::read,
-        names: &cohere2::NAMES,
+        reader: Text(cohere2::read, &cohere2::NAMES),
     },
     Family {
         model_type: "gemma2",
         architectures: &["Gemma2ForCausalLM", "Gemma2Model"],
-        read: gemma::read2,
-        names: &gemma::NAMES,
+        reader: Text(gemma::read2, &gemma::NAMES),
     },
     Family {
         model_type: "gemma3_text",
         architectures: &["Gemma3ForCausalLM", "Gemma3TextModel"],
-        read: gemma::read3,
-        names: &gemma::NAMES,
+        reader: Text(gemma::read3, &gemma::NAMES),
     },
     Family {
         model_type: "glm4",
         architectures: &["Glm4ForCausalLM", "Glm4Model"],
-        read: glm4::read,
-        names: &glm4::NAMES,
+        reader: Text(glm4::read, &glm4::NAMES),
     },
     Family {
         model_type: "granite",
         architectures: &["GraniteForCausalLM", "GraniteModel"],
-        read: granite::read,
-        names: &names::COMMON,
+        reader: Text(granite::read, &names::COMMON),
     },
     Family {
         model_type: "lfm2",
         architectures: &["Lfm2ForCausalLM", "Lfm2Model"],
-        read: lfm2::read,
-        names: &lfm2::NAMES,
+        reader: Text(lfm2::read, &lfm2::NAMES),
     },
     Family {
         model_type: "llama",
         architectures: &["LlamaForCausalLM", "LlamaModel"],
-        read: llama::read,
-        names: &names::COMMON,
+        reader: Text(llama::read, &names::COMMON),
     },
     Family {
         model_type: "mistral",
         architectures: &["MistralForCausalLM", "MistralModel"],
-        read: mistral::read,
-        names: &names::COMMON,
+        reader: Text(mistral::read, &names::COMMON),
     },
     Family {
         model_type: "olmo2",
         architectures: &["Olmo2ForCausalLM", "Olmo2Model"],
-        read: olmo2::read,
-        names: &names::COMMON,
+        reader: Text(olmo2::read, &names::COMMON),
     },
     Family {
         model_type: "phi3",
         architectures: &["Phi3ForCausalLM", "Phi3Model"],
-        read: phi3::read,
-        names: &phi3::NAMES,
+        reader: Text(phi3::read, &phi3::NAMES),
     },
     Family {
         model_type: "qwen2",
         architectures: &["Qwen2ForCausalLM", "Qwen2Model"],
-        read: qwen2::read,
-        names: &names::COMMON,
+        reader: Text(qwen2::read, &names::COMMON),
     },
     Family {
         model_type: "qwen3",
         architectures: &["Qwen3ForCausalLM", "Qwen3Model"],
-        read: qwen3::read,
-        names: &names::COMMON,
+        reader: Text(qwen3::read, &names::COMMON),
     },
     Family {
         model_type: "qwen2_moe",
         architectures: &["Qwen2MoeForCausalLM", "Qwen2MoeModel"],
-        read: qwen2_moe::read,
-        names: &names::COMMON,
+        reader: Text(qwen2_moe::read, &names::COMMON),
     },
     Family {
         model_type: "qwen3_moe",
         architectures: &["Qwen3MoeForCausalLM", "Qwen3MoeModel"],
-        read: qwen3_moe::read,
-        names: &names::COMMON,
+        reader: Text(qwen3_moe::read, &names::COMMON),
     },
     Family {
         model_type: "gpt_oss",
         architectures: &["GptOssForCausalLM", "GptOssModel"],
-        read: gpt_oss::read,
-        names: &gpt_oss::NAMES,
+        reader: Text(gpt_oss::read, &gpt_oss::NAMES),
     },
     Family {
         model_type: "qwen3_5_moe_text",
         architectures: &["Qwen3_5MoeForCausalLM", "Qwen3_5MoeTextModel"],
-        read: qwen3_5::read_moe,
-        names: &qwen3_5::NAMES,
+        reader: Text(qwen3_5::read_moe, &qwen3_5::NAMES),
     },
     Family {
         model_type: "qwen3_5_text",
         architectures: &["Qwen3_5ForCausalLM", "Qwen3_5TextModel"],
-        read: qwen3_5::read,
-        names: &qwen3_5::NAMES,
+        reader: Text(qwen3_5::read, &qwen3_5::NAMES),
     },
     Family {
         model_type: "qwen3_next",
         architectures: &["Qwen3NextForCausalLM", "Qwen3NextModel"],
-        read: qwen3_next::read,
-        names: &qwen3_next::NAMES,
+        reader: Text(qwen3_next::read, &qwen3_next::NAMES),
     },
     Family {
         model_type: "smollm3",
         architectures: &["SmolLM3ForCausalLM", "SmolLM3Model"],
-        read: smollm3::read,
-        names: &names::COMMON,
+        reader: Text(smollm3::read, &names::COMMON),
     },
     Family {
         model_type: "aya_vision",
         architectures: &["AyaVisionForConditionalGeneration", "AyaVisionModel"],
-        read: multimodal::cohere2,
-        names: &multimodal::COHERE2_NAMES,
+        reader: Whole(&multimodal::COHERE2),
     },
     Family {
         model_type: "cohere2_vision",
         architectures: &["Cohere2VisionForConditionalGeneration", "Cohere2VisionModel"],
-        read: multimodal::cohere2,
-        names: &multimodal::COHERE2_NAMES,
+        reader: Whole(&multimodal::COHERE2),
     },
     Family {
         model_type: "gemma3",
         architectures: &["Gemma3ForConditionalGeneration", "Gemma3Model"],
-        read: multimodal::gemma3,
-        names: &multimodal::GEMMA3_NAMES,
+        reader: Whole(&multimodal::GEMMA3),
     },
     Family {
         model_type: "idefics3",
         architectures: &["Idefics3ForConditionalGeneration", "Idefics3Model"],
-        read: multimodal::idefics3,
-        names: &multimodal::NAMES,
+        reader: Whole(&multimodal::IDEFICS3),
     },
     Family {
         model_type: "internvl",
         architectures: &["InternVLForConditionalGeneration", "InternVLModel"],
-        read: multimodal::internvl,
-        names: &multimodal::NAMES,
+        reader: Whole(&multimodal::INTERNVL),
     },
     Family {
         model_type: "llava",
         architectures: &["LlavaForConditionalGeneration", "LlavaModel"],
-        read: multimodal::llava,
-        names: &multimodal::NAMES,
+        reader: Whole(&multimodal::LLAVA),
     },
     Family {
         model_type: "llava_next",
         architectures: &["LlavaNextForConditionalGeneration", "LlavaNextModel"],
-        read: multimodal::llava_next,
-        names: &multimodal::NAMES,
+        reader: Whole(&multimodal::LLAVA_NEXT),
     },
     Family {
         model_type: "llava_onevision",
         architectures: &["LlavaOnevisionForConditionalGeneration", "LlavaOnevisionModel"],
-        read: multimodal::llava,
-        names: &multimodal::NAMES,
+        reader: Whole(&multimodal::LLAVA),
     },
     Family {
         model_type: "mistral3",
         architectures: &["Mistral3ForConditionalGeneration", "Mistral3Model"],
-        read: multimodal::mistral3,
-        names: &multimodal::NAMES,
+        reader: Whole(&multimodal::MISTRAL3),
     },
     Family {
         model_type: "qwen2_5_vl",
         architectures: &["Qwen2_5_VLForConditionalGeneration", "Qwen2_5_VLModel"],
-        read: multimodal::qwen2_5_vl,
-        names: &multimodal::NAMES,
+        reader: Whole(&multimodal::QWEN2_5_VL),
     },
     Family {
         model_type: "qwen2_vl",
         architectures: &["Qwen2VLForConditionalGeneration", "Qwen2VLModel"],
-        read: multimodal::qwen2_vl,
-        names: &multimodal::NAMES,
+        reader: Whole(&multimodal::QWEN2_VL),
     },
     Family {
         model_type: "qwen3_5",
         architectures: &["Qwen3_5ForConditionalGeneration", "Qwen3_5Model"],
-        read: multimodal::qwen3_5,
-        names: &multimodal::QWEN3_5_NAMES,
+        reader: Whole(&multimodal::QWEN3_5),
     },
     Family {
         model_type: "qwen3_5_moe",
         architectures: &["Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeModel"],
-        read: multimodal::qwen3_5_moe,
-        names: &multimodal::QWEN3_5_NAMES,
+        reader: Whole(&multimodal::QWEN3_5_MOE),
     },
     Family {
         model_type: "qwen3_vl",
         architectures: &["Qwen3VLForConditionalGeneration", "Qwen3VLModel"],
-        read: multimodal::qwen3_vl,
-        names: &multimodal::NAMES,
+        reader: Whole(&multimodal::QWEN3_VL),
+    },
+    Family {
+        model_type: "qwen3_vl_moe",
+        architectures: &["Qwen3VLMoeForConditionalGeneration", "Qwen3VLMoeModel"],
+        reader: Whole(&multimodal::QWEN3_VL_MOE),
     },
     Family {
         model_type: "smolvlm",
         architectures: &["SmolVLMForConditionalGeneration", "SmolVLMModel"],
-        read: multimodal::idefics3,
-        names: &multimodal::NAMES,
+        reader: Whole(&multimodal::IDEFICS3),
     },
     #[cfg(test)]
-    Family { model_type: "made-up", architectures: &[], read: made_up::read, names: &names::COMMON },
+    Family { model_type: "made-up", architectures: &[], reader: Text(made_up::read, &names::COMMON) },
 ];
 
 /// Reads the config with the reader of its family; none, with a problem noted, where no family fits.
 pub(super) fn read(config: &mut Fields<'_>) -> Option<Spec> {
     let family = family(config)?;
-    let spec = (family.read)(config);
+    let spec = match family.reader {
+        Text(read, names) => Spec { names: *names, ..read(config) },
+        Whole(whole) => multimodal::read(config, whole),
+    };
     config.refuse_unknown(harmless);
     Some(Spec { family: family.model_type, ..spec })
-}
-
-/// How checkpoints of a family, by [`Spec::family`], name their tensors.
-pub(super) fn names(family: &str) -> &'static Names {
-    let found = FAMILIES.iter().find(|known| known.model_type == family);
-    found.map_or(&names::COMMON, |family| family.names)
 }
 
 /// The family that `model_type` names, or where that is missing `architectures`; the two may not contradict.

@@ -5,97 +5,79 @@
 
 use serde_json::{Map, Value};
 
-use super::{Read, cohere2, gemma, llama, mistral, qwen_vl, qwen2, qwen3, qwen3_5};
+use super::{FAMILIES, Family, Text, qwen_vl};
 use crate::checkpoint::Storage;
 use crate::model::config::Fields;
 use crate::model::names::{self, Names};
 use crate::model::spec::Spec;
 
 /// A class of models that have a text part.
-struct Whole {
-    /// The values of `text_config.model_type` with their readers, the first also where it is missing.
-    texts: &'static [(&'static str, Read)],
+pub(super) struct Whole {
+    /// The values that `text_config.model_type` may have; where it is missing, it is the first.
+    texts: &'static [&'static str],
+    /// Whether every other family may be the text part as well.
+    any: bool,
     /// Whether the keys of the text part may stand beside `vision_config`.
     flat: bool,
     /// Whether the text part can tie the head although the whole says that it is not tied.
     text_ties: bool,
 }
 
-const WHOLE: Whole = Whole { texts: &[("llama", llama::read)], flat: false, text_ties: false };
+/// Text parts that are no models by themselves.
+const TEXTS: &[Family] = &[
+    Family { model_type: "qwen2_vl_text", architectures: &[], reader: Text(qwen_vl::read2, &names::COMMON) },
+    Family { model_type: "qwen2_vl", architectures: &[], reader: Text(qwen_vl::read2, &names::COMMON) },
+    Family {
+        model_type: "qwen2_5_vl_text",
+        architectures: &[],
+        reader: Text(qwen_vl::read2, &names::COMMON),
+    },
+    Family { model_type: "qwen2_5_vl", architectures: &[], reader: Text(qwen_vl::read2, &names::COMMON) },
+    Family { model_type: "qwen3_vl_text", architectures: &[], reader: Text(qwen_vl::read3, &names::COMMON) },
+    Family {
+        model_type: "qwen3_vl_moe_text",
+        architectures: &[],
+        reader: Text(qwen_vl::read3_moe, &qwen_vl::MOE_NAMES),
+    },
+];
 
-const GEMMA3: Whole = Whole { texts: &[("gemma3_text", gemma::read3)], ..WHOLE };
-const MISTRAL3: Whole = Whole { texts: &[("mistral", mistral::read)], ..WHOLE };
-const COHERE2: Whole = Whole { texts: &[("cohere2", cohere2::read)], ..WHOLE };
-const QWEN2_VL: Whole = Whole {
-    texts: &[("qwen2_vl_text", qwen_vl::read2), ("qwen2_vl", qwen_vl::read2)],
-    flat: true,
-    text_ties: true,
-};
-const QWEN2_5_VL: Whole =
-    Whole { texts: &[("qwen2_5_vl_text", qwen_vl::read2), ("qwen2_5_vl", qwen_vl::read2)], ..QWEN2_VL };
-const QWEN3_VL: Whole = Whole { texts: &[("qwen3_vl_text", qwen_vl::read3)], ..WHOLE };
-const QWEN3_5: Whole = Whole { texts: &[("qwen3_5_text", qwen3_5::read)], ..WHOLE };
-const QWEN3_5_MOE: Whole = Whole { texts: &[("qwen3_5_moe_text", qwen3_5::read_moe)], ..WHOLE };
-const LLAVA: Whole = Whole {
-    texts: &[("llama", llama::read), ("mistral", mistral::read), ("qwen2", qwen2::read)],
-    text_ties: true,
-    ..WHOLE
-};
-const LLAVA_NEXT: Whole = Whole { text_ties: false, ..LLAVA };
-const INTERNVL: Whole =
-    Whole { texts: &[("qwen2", qwen2::read), ("llama", llama::read), ("qwen3", qwen3::read)], ..WHOLE };
+const ANY: Whole = Whole { texts: &["llama"], any: true, flat: false, text_ties: false };
+const ONE: Whole = Whole { any: false, ..ANY };
 
-pub(super) fn gemma3(config: &mut Fields<'_>) -> Spec {
-    read(config, &GEMMA3)
-}
-
-pub(super) fn mistral3(config: &mut Fields<'_>) -> Spec {
-    read(config, &MISTRAL3)
-}
-
-pub(super) fn cohere2(config: &mut Fields<'_>) -> Spec {
-    read(config, &COHERE2)
-}
-
-pub(super) fn qwen2_vl(config: &mut Fields<'_>) -> Spec {
-    read(config, &QWEN2_VL)
-}
-
-pub(super) fn qwen2_5_vl(config: &mut Fields<'_>) -> Spec {
-    read(config, &QWEN2_5_VL)
-}
-
-pub(super) fn qwen3_vl(config: &mut Fields<'_>) -> Spec {
-    read(config, &QWEN3_VL)
-}
-
-pub(super) fn qwen3_5(config: &mut Fields<'_>) -> Spec {
-    read(config, &QWEN3_5)
-}
-
-pub(super) fn qwen3_5_moe(config: &mut Fields<'_>) -> Spec {
-    read(config, &QWEN3_5_MOE)
-}
-
-pub(super) fn llava(config: &mut Fields<'_>) -> Spec {
-    read(config, &LLAVA)
-}
-
-pub(super) fn llava_next(config: &mut Fields<'_>) -> Spec {
-    read(config, &LLAVA_NEXT)
-}
-
-pub(super) fn internvl(config: &mut Fields<'_>) -> Spec {
-    read(config, &INTERNVL)
-}
-
+pub(super) const GEMMA3: Whole = Whole { texts: &["gemma3_text"], ..ONE };
+pub(super) const MISTRAL3: Whole = Whole { texts: &["mistral"], ..ANY };
+/// Cohere 2 Vision and Aya Vision.
+pub(super) const COHERE2: Whole = Whole { texts: &["cohere2"], ..ANY };
+pub(super) const QWEN2_VL: Whole =
+    Whole { texts: &["qwen2_vl_text", "qwen2_vl"], flat: true, text_ties: true, ..ONE };
+pub(super) const QWEN2_5_VL: Whole = Whole { texts: &["qwen2_5_vl_text", "qwen2_5_vl"], ..QWEN2_VL };
+pub(super) const QWEN3_VL: Whole = Whole { texts: &["qwen3_vl_text"], ..ONE };
+pub(super) const QWEN3_VL_MOE: Whole = Whole { texts: &["qwen3_vl_moe_text"], ..ONE };
+pub(super) const QWEN3_5: Whole = Whole { texts: &["qwen3_5_text"], ..ONE };
+pub(super) const QWEN3_5_MOE: Whole = Whole { texts: &["qwen3_5_moe_text"], ..ONE };
+/// LLaVA and LLaVA-OneVision.
+pub(super) const LLAVA: Whole = Whole { text_ties: true, ..ANY };
+pub(super) const LLAVA_NEXT: Whole = ANY;
+pub(super) const INTERNVL: Whole = Whole { texts: &["qwen2"], ..ANY };
 /// SmolVLM and Idefics 3.
-pub(super) fn idefics3(config: &mut Fields<'_>) -> Spec {
-    read(config, &WHOLE)
+pub(super) const IDEFICS3: Whole = ANY;
+
+impl Whole {
+    /// Whether a text part of this type may be part of it.
+    fn takes(&self, model_type: &str) -> bool {
+        let is_family = |known: &Family| matches!(known.reader, Text(..)) && known.model_type == model_type;
+        self.texts.contains(&model_type) || (self.any && FAMILIES.iter().any(is_family))
+    }
+
+    /// All types of text parts that it takes.
+    fn known(&self) -> Vec<&'static str> {
+        let all = FAMILIES.iter().chain(TEXTS).map(|family| family.model_type);
+        all.filter(|model_type| self.takes(model_type)).collect()
+    }
 }
 
 /// Where such checkpoints have the tensors of a text part that is named as `text` says.
-pub(super) const fn within(text: Names) -> Names {
+fn within(text: Names) -> Names {
     Names {
         prefixes: &[
             "model.language_model.",
@@ -111,16 +93,6 @@ pub(super) const fn within(text: Names) -> Names {
         ..text
     }
 }
-
-/// Names of text parts that are named as most are.
-pub(super) const NAMES: Names = within(names::COMMON);
-/// Those of Gemma 3.
-pub(super) const GEMMA3_NAMES: Names = within(gemma::NAMES);
-/// Those of Cohere 2.
-pub(super) const COHERE2_NAMES: Names = within(cohere2::NAMES);
-
-/// Those of Qwen3.5.
-pub(super) const QWEN3_5_NAMES: Names = within(qwen3_5::NAMES);
 
 /// What begins the names of tensors for images, and for heads that predict further tokens.
 const IGNORED: &[&str] = &[
@@ -170,18 +142,19 @@ const IMAGES: &[&str] = &[
     "vision_token_id",
 ];
 
-/// Keys that Idefics 3 and SmolVLM left in the config of their text part, whose class does not have them.
-const LEFT_OVER: &[&str] = &["neftune_noise_alpha", "perceiver_config", "pixel_shuffle_factor"];
+/// Keys that Idefics 3, SmolVLM and Pixtral left in the config of their text part, whose class does not have them.
+const LEFT_OVER: &[&str] =
+    &["is_composition", "neftune_noise_alpha", "perceiver_config", "pixel_shuffle_factor"];
 
 /// Reads the text part, noting problems in it.
-fn read(config: &mut Fields<'_>, whole: &Whole) -> Spec {
+pub(super) fn read(config: &mut Fields<'_>, whole: &Whole) -> Spec {
     IMAGES.iter().for_each(|key| _ = config.get(key));
     let map = match config.get("text_config") {
         Some(Value::Object(map)) => map,
-        None | Some(Value::Null) if whole.flat => return (whole.texts[0].1)(config),
+        None | Some(Value::Null) if whole.flat => return read_as(whole.texts[0], config),
         _ => {
             config.refuse("text_config", "an object with the config of the text part");
-            return (whole.texts[0].1)(&mut Fields::new(&Map::new(), ""));
+            return read_as(whole.texts[0], &mut Fields::new(&Map::new(), ""));
         }
     };
     let mut text = Fields::new(map, "text_config.");
@@ -218,20 +191,27 @@ fn read(config: &mut Fields<'_>, whole: &Whole) -> Spec {
 fn read_text(text: &mut Fields<'_>, whole: &Whole) -> Spec {
     // The class of the text part by itself says nothing that its type does not say.
     text.get("architectures");
-    let reader = match text.get("model_type") {
-        None => Some(whole.texts[0].1),
-        Some(name) => {
-            whole.texts.iter().find(|(known, _)| name.as_str() == Some(*known)).map(|(_, reader)| *reader)
-        }
+    let model_type = match text.get("model_type") {
+        None => Some(whole.texts[0]),
+        Some(name) => name.as_str().filter(|name| whole.takes(name)),
     };
-    let Some(reader) = reader else {
-        let known: Vec<_> = whole.texts.iter().map(|(name, _)| *name).collect();
-        text.refuse("model_type", &format!("one of {}", known.join(", ")));
+    let Some(model_type) = model_type else {
+        text.refuse("model_type", &format!("one of {}", whole.known().join(", ")));
         // Its other keys would only add noise.
-        return (whole.texts[0].1)(&mut Fields::new(&Map::new(), ""));
+        return read_as(whole.texts[0], &mut Fields::new(&Map::new(), ""));
     };
-    let spec = reader(text);
+    let spec = read_as(model_type, text);
     let left_over = |key: &str| IMAGES.contains(&key) || LEFT_OVER.contains(&key);
     text.refuse_unknown(|key| super::harmless(key) || left_over(key));
     spec
+}
+
+/// Reads a config with the reader of this type of text.
+fn read_as(model_type: &str, config: &mut Fields<'_>) -> Spec {
+    let found = FAMILIES.iter().chain(TEXTS).find_map(|family| match family.reader {
+        Text(read, names) if family.model_type == model_type => Some((read, names)),
+        _ => None,
+    });
+    let (read, names) = found.expect("each type that is taken has a reader");
+    Spec { names: within(*names), ..read(config) }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::checkpoint::{TensorRef, Tensors};
 use crate::model::inventory::{Destination, Shape};
-use crate::model::names::Names;
+use crate::model::names::{Names, Turned};
 
 /// A projection of all experts of a layer, or the bias of one.
 pub(super) struct Projection<'a> {
@@ -38,8 +38,10 @@ impl<'a> Projection<'a> {
                     |(name, section): (String, Vec<usize>)| (name, [&[self.shape.sets], &*section].concat());
                 apart.into_iter().map(of_all).collect()
             }
-            true => vec![(self.all(), [&[self.shape.sets], &*self.of_one()].concat())],
-            false => self.each(),
+            Turned::No => self.each(),
+            Turned::Yes | Turned::Unless => {
+                vec![(self.all(), [&[self.shape.sets], &*self.of_one(true)].concat())]
+            }
         }
     }
 
@@ -61,9 +63,13 @@ impl<'a> Projection<'a> {
             let rows = self.shape.sections.iter().sum();
             return self.in_order(tensors.claim_mxfp4(&all, sets, (rows, inputs)));
         }
-        if self.names.experts.turned || tensors.contains(&all) {
-            let is_turned = self.names.experts.turned && self.shape.inputs.is_some();
-            return self.in_order(tensors.claim_slices(&all, sets, &self.of_one(), is_turned));
+        let turned = self.names.experts.turned;
+        if turned != Turned::No || tensors.contains(&all) {
+            let plain = [&[sets], &*self.of_one(false)].concat();
+            let is_turned = self.shape.inputs.is_some()
+                && (turned == Turned::Yes
+                    || (turned == Turned::Unless && tensors.stored_shape(&all) != Some(&plain)));
+            return self.in_order(tensors.claim_slices(&all, sets, &self.of_one(is_turned), is_turned));
         }
         self.each().into_iter().filter_map(|(name, shape)| tensors.claim(&name, &shape)).collect()
     }
@@ -97,10 +103,10 @@ impl<'a> Projection<'a> {
     }
 
     /// What one expert has of it.
-    fn of_one(&self) -> Vec<usize> {
+    fn of_one(&self, is_turned: bool) -> Vec<usize> {
         let outputs = self.shape.sections.iter().sum();
         match self.shape.inputs {
-            Some(inputs) if self.names.experts.turned => vec![inputs, outputs],
+            Some(inputs) if is_turned => vec![inputs, outputs],
             Some(inputs) => vec![outputs, inputs],
             None => vec![outputs],
         }
@@ -123,7 +129,7 @@ impl<'a> Projection<'a> {
 
     /// Parts of one expert each with all gates first.
     fn in_order(&self, parts: Vec<TensorRef>) -> Vec<TensorRef> {
-        if !(self.names.experts.turned && self.is_gate_up) {
+        if !(self.names.experts.in_turn && self.is_gate_up) {
             return parts;
         }
         let inner = self.shape.sections[0] as u32;
