@@ -222,11 +222,9 @@ impl<'a> Tensor<'a> {
         assert_eq!(out.len(), self.cols, "length of the output row");
         assert!(index < self.rows, "row {index} of {}", self.rows);
         let index = self.place(index);
-        let Some(columns) = self.columns else { return self.row_of_file(index, out) };
-        let mut row = vec![0.0; out.len()];
-        self.row_of_file(index, &mut row);
-        for (out, place) in out.chunks_exact_mut(columns.together).zip(columns.order) {
-            out.copy_from_slice(&row[*place as usize * columns.together..][..columns.together]);
+        self.row_of_file(index, out);
+        if let Some(columns) = self.columns {
+            columns.move_runs(out, columns.together);
         }
     }
 

@@ -208,6 +208,22 @@ fn tensors_that_overlap_or_lie_elsewhere() {
     refused(&file.bytes(), &["cut off"]);
 }
 
+/// Whatever lies beside the tensors would be hashed with them.
+#[test]
+fn bytes_beside_the_tensors() {
+    for (len, fits) in [(0, true), (4096, true), (64 << 10, true), (65 << 10, false), (8 << 20, false)] {
+        let bytes = [sound().bytes(), vec![0; len]].concat();
+        match fits {
+            true => drop(open(&bytes).unwrap()),
+            false => refused(&bytes, &["behind its last tensor"]),
+        }
+    }
+    let mut file = sound();
+    file.tensors[1].offset = 1 << 20;
+    file.data.resize((1 << 20) + 100, 0);
+    refused(&file.bytes(), &["bytes of nothing before tensor \"b\""]);
+}
+
 #[test]
 fn shapes_that_no_tensor_has() {
     for rank in [5, 64, u32::MAX] {

@@ -8,10 +8,14 @@ use crate::mxfp4;
 
 impl<'a> Tensor<'a> {
     /// Row `index` as the integers (cols,) and the scales (cols / 32,) of [`crate::int8_groups`], exactly as the file holds
-    /// them in Q8_0, Q5_0, IQ4_NL or MXFP4; none where it holds another type, scales beside it, columns in an order that
-    /// divides blocks, or scales that f16 cannot hold.
+    /// them in Q8_0, Q5_0, Q4_0, IQ4_NL or MXFP4; none where it holds another type, scales beside it, columns in an order
+    /// that divides groups, or scales that f16 cannot hold.
     pub fn int8_groups_row(&self, index: usize, values: &mut [i8], scales: &mut [f16]) -> Option<()> {
         assert!(values.len() == self.cols && scales.len() == self.cols.div_ceil(SMALL), "length of the row");
+        if let Some(columns) = &self.columns {
+            Self { columns: None, ..*self }.int8_groups_row(index, values, scales)?;
+            return columns.move_groups(values, &mut [scales]);
+        }
         let groups = values.as_chunks_mut::<SMALL>().0.iter_mut().zip(scales);
         match self.dtype {
             Dtype::Q8_0 => {
@@ -26,6 +30,12 @@ impl<'a> Tensor<'a> {
                     fill(values, blocks::five_bits(block, 2, 6).map(|code| code as i8 - 16));
                 }
             }
+            Dtype::Q4_0 => {
+                for ((values, scale), block) in groups.zip(self.blocks_of_row::<18>(Dtype::Q4_0, index)?) {
+                    *scale = half(block, 0);
+                    fill(values, blocks::nibbles(&block[2..]).map(|code| code as i8 - 8));
+                }
+            }
             Dtype::Iq4Nl => {
                 for ((values, scale), block) in groups.zip(self.blocks_of_row::<18>(Dtype::Iq4Nl, index)?) {
                     *scale = half(block, 0);
@@ -38,7 +48,7 @@ impl<'a> Tensor<'a> {
                     fill(values, blocks::nibbles(&block[1..]).map(|code| blocks::E2M1[usize::from(code)]));
                 }
             }
-            Dtype::F4E2m1 if self.columns.is_none() => {
+            Dtype::F4E2m1 => {
                 let (index, count) = (self.place(index), self.cols / mxfp4::GROUP);
                 let exponents = &self.exponents[index * count..(index + 1) * count];
                 let codes = self.bytes[index * self.cols / 2..].chunks_exact(mxfp4::GROUP / 2);
@@ -55,8 +65,12 @@ impl<'a> Tensor<'a> {
 
     /// Row `index` as the integers (cols,), of which 8 is zero, and the scales (cols / 32,) of [`crate::int4`], exactly as
     /// the file holds them in Q4_0; none where it holds another type, scales beside it, or columns in an order that divides
-    /// blocks.
+    /// groups.
     pub fn int4_row(&self, index: usize, values: &mut [u8], scales: &mut [f16]) -> Option<()> {
+        if let Some(columns) = &self.columns {
+            Self { columns: None, ..*self }.int4_row(index, values, scales)?;
+            return columns.move_groups(values, &mut [scales]);
+        }
         let blocks = self.blocks_of_row::<18>(Dtype::Q4_0, index)?;
         assert!(values.len() == self.cols && scales.len() == blocks.len(), "length of the row");
         for ((values, scale), block) in values.as_chunks_mut::<SMALL>().0.iter_mut().zip(scales).zip(blocks) {
@@ -68,7 +82,7 @@ impl<'a> Tensor<'a> {
 
     /// Row `index` as the integers (cols,), the scales and the offsets (cols / 32,) of [`crate::int4_affine`]: exactly as
     /// the file holds them in Q4_1 or Q4_0, and with the products of its scales rounded to f16 in Q4_K. None where it holds
-    /// another type, scales beside it, columns in an order that divides blocks, or what f16 cannot hold.
+    /// another type, scales beside it, columns in an order that divides groups, or what f16 cannot hold.
     pub fn int4_affine_row(
         &self,
         index: usize,
@@ -81,6 +95,10 @@ impl<'a> Tensor<'a> {
             values.len() == self.cols && scales.len() == count && leasts.len() == count,
             "length of the row"
         );
+        if let Some(columns) = &self.columns {
+            Self { columns: None, ..*self }.int4_affine_row(index, values, scales, leasts)?;
+            return columns.move_groups(values, &mut [scales, leasts]);
+        }
         let shared = scales.iter_mut().zip(leasts.iter_mut());
         match self.dtype {
             Dtype::Q4_0 => {
@@ -113,30 +131,40 @@ impl<'a> Tensor<'a> {
         scales.iter().chain(&*leasts).all(|half| half.is_finite()).then_some(())
     }
 
-    /// The blocks of row `index`, of `N` bytes each; none where the file holds another type, scales beside it, or columns
-    /// in an order that divides blocks.
+    /// The blocks of row `index`, of `N` bytes each; none where the file holds another type, or scales beside it.
     fn blocks_of_row<const N: usize>(
         &self,
         dtype: Dtype,
         index: usize,
     ) -> Option<impl ExactSizeIterator<Item = &'a [u8; N]> + use<'a, N>> {
-        let (numbers, size) = dtype.block();
-        let is_divided = self.columns.is_some_and(|columns| !columns.together.is_multiple_of(numbers));
-        if self.dtype != dtype || self.scales.is_some() || is_divided {
+        if self.dtype != dtype || self.scales.is_some() {
             return None;
         }
+        let (numbers, size) = dtype.block();
         assert!(index < self.rows && size == N, "row {index} of {} in blocks of {N} bytes", self.rows);
-        let (count, columns) = (self.cols / numbers, self.columns);
+        let count = self.cols / numbers;
         let first = self.place(index) * count;
-        let row = &self.bytes.as_chunks::<N>().0[first..first + count];
-        let place = move |block: usize| match columns {
-            Some(Columns { order, together }) => {
-                let together = together / numbers;
-                order[block / together] as usize * together + block % together
-            }
-            None => block,
-        };
-        Some((0..count).map(move |block| &row[place(block)]))
+        Some(self.bytes.as_chunks::<N>().0[first..first + count].iter())
+    }
+}
+
+impl Columns<'_> {
+    /// Puts whole groups of a row, with what each has for all its numbers, in this order; none where it divides groups.
+    fn move_groups<T: Copy>(&self, values: &mut [T], shared: &mut [&mut [f16]]) -> Option<()> {
+        if !self.together.is_multiple_of(SMALL) {
+            return None;
+        }
+        self.move_runs(values, self.together);
+        shared.iter_mut().for_each(|halves| self.move_runs(halves, self.together / SMALL));
+        Some(())
+    }
+
+    /// Puts runs of so many numbers in this order.
+    pub(super) fn move_runs<T: Copy>(&self, numbers: &mut [T], together: usize) {
+        let before = numbers.to_vec();
+        for (run, place) in numbers.chunks_exact_mut(together).zip(self.order) {
+            run.copy_from_slice(&before[*place as usize * together..][..together]);
+        }
     }
 }
 

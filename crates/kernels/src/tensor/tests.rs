@@ -196,7 +196,6 @@ fn integers_of_blocks_stand_for_the_numbers() {
             } else {
                 let mut q = [0; 64];
                 tensor.int4_row(index, &mut q, &mut scales).unwrap();
-                assert!(tensor.int8_groups_row(index, &mut [0; 64], &mut scales).is_none());
                 (0..64).map(|k| int4::weight(q[k], scales[k / 32])).collect()
             };
             for (found, right) in found.iter().zip(&right) {
@@ -285,5 +284,44 @@ fn four_bit_floats_are_groups_too() {
         for (k, right) in right.iter().enumerate() {
             assert_eq!(int8_groups::weight(q[k], scales[k / 32]), *right);
         }
+    }
+}
+
+/// Columns that move in runs of groups take their groups with them, also out of larger blocks.
+#[test]
+fn groups_move_with_their_columns() {
+    let (cols, order) = (512, [2, 0, 3, 1]);
+    for dtype in [Dtype::Q8_0, Dtype::Q4_0, Dtype::Q4_1, Dtype::Q4K] {
+        let (numbers, size) = dtype.block();
+        let mut bytes: Vec<u8> = (0..cols / numbers * size).map(|i| (i * 37 % 251) as u8).collect();
+        for (index, block) in bytes.chunks_exact_mut(size).enumerate() {
+            block[..2].copy_from_slice(&f16::from_f32(0.01 * (index + 1) as f32).to_le_bytes());
+            if size > 18 && dtype != Dtype::Q8_0 {
+                block[2..4].copy_from_slice(&f16::from_f32(-0.3).to_le_bytes());
+            }
+        }
+        let plain = view(dtype, 1, cols, &bytes);
+        let moved = plain.with_columns(&order, 128).unwrap();
+        let mut right = vec![0.0; cols];
+        moved.row(0, &mut right);
+        let [mut scales, mut leasts] = [(); 2].map(|()| vec![f16::ZERO; cols / 32]);
+        let mut q = vec![0; cols];
+        let found: Vec<f32> = if moved.int4_affine_row(0, &mut q, &mut scales, &mut leasts).is_some() {
+            (0..cols).map(|k| int4_affine::weight(q[k], scales[k / 32], leasts[k / 32])).collect()
+        } else {
+            let mut q = vec![0; cols];
+            moved.int8_groups_row(0, &mut q, &mut scales).unwrap();
+            (0..cols).map(|k| int8_groups::weight(q[k], scales[k / 32])).collect()
+        };
+        for (k, (found, right)) in found.iter().zip(&right).enumerate() {
+            assert!(
+                (found - right).abs() <= right.abs() / 1000.0 + 1e-3,
+                "{dtype:?} {k}: {found} for {right}"
+            );
+        }
+        let divided = plain.with_columns(&[0; 32], 16).unwrap();
+        assert!(divided.int4_affine_row(0, &mut q, &mut scales, &mut leasts).is_none());
+        assert!(divided.int4_row(0, &mut q, &mut scales).is_none());
+        assert!(divided.int8_groups_row(0, &mut vec![0; cols], &mut scales).is_none());
     }
 }

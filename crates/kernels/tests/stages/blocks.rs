@@ -24,9 +24,10 @@ struct Blocks {
 }
 
 /// Types of a file, each with a form that takes it as it is.
-const STORED: [(Dtype, WeightKind); 7] = [
+const STORED: [(Dtype, WeightKind); 8] = [
     (Dtype::Q8_0, WeightKind::Int8Groups),
     (Dtype::Q5_0, WeightKind::Int8Groups),
+    (Dtype::Q4_0, WeightKind::Int8Groups),
     (Dtype::Iq4Nl, WeightKind::Int8Groups),
     (Dtype::Mxfp4, WeightKind::Int8Groups),
     (Dtype::Q4_0, WeightKind::Int4),

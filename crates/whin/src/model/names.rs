@@ -247,7 +247,7 @@ pub const GGUF: Names = Names {
     experts: GGUF_EXPERTS,
     further: Some("nextn.eh_proj.weight"),
     // Frequencies are read with the metadata.
-    ignored: &["rope_freqs.", "rope_factors_"],
+    ignored: &["rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"],
     ..COMMON
 };
 

@@ -11,6 +11,7 @@ use whin::checkpoint::Source;
 use whin::checkpoint::gguf::Gguf;
 use whin::model::config::{gguf_config, read_gguf};
 use whin::model::rope::Scaling;
+use whin::model::spec::{Layer, Mixer, Spec};
 
 use super::build::{self, File, flag, float, list, tensor, text, texts, uint};
 
@@ -155,6 +156,7 @@ fn metadata_is_read_as_the_config_that_it_was_made_of() {
                 let factors = found["rope_parameters"]["long_factor"].as_array().unwrap();
                 assert_eq!((factors.len(), &factors[0], &factors[15]), (16, &json!(1.0), &json!(8.0)));
                 *rope = found["rope_parameters"].clone();
+                plain(rope);
             }
             // The factor of attention, which the config leaves to be computed.
             "phi3-long" => rope["attention_factor"] = json!((1.0 + 4f64.ln() / 64f64.ln()).sqrt()),
@@ -165,6 +167,11 @@ fn metadata_is_read_as_the_config_that_it_was_made_of() {
             _ => {}
         }
         for (key, found) in &found {
+            let mut found = found.clone();
+            if key == "rope_parameters" {
+                plain(&mut found);
+            }
+            let found = &found;
             // Class defaults that no config needs to say.
             let is_default = match expected.get(key) {
                 None | Some(Value::Null) => {
@@ -281,6 +288,12 @@ fn sizes_that_no_model_has() {
             "qwen3.feed_forward_length",
             list(build::U32, 2, &[1, 0, 0, 0, 2, 0, 0, 0]),
             ErrorKind::UnsupportedArchitecture,
+            "one for each of 4 layers",
+        ),
+        (
+            "qwen3.feed_forward_length",
+            list(build::U32, 4, &[1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0]),
+            ErrorKind::UnsupportedArchitecture,
             "the same number in all layers",
         ),
         ("tokenizer.ggml.tokens", uint(1), ErrorKind::InvalidCheckpoint, "tokenizer.ggml.tokens"),
@@ -289,9 +302,27 @@ fn sizes_that_no_model_has() {
         set(&mut file, key, value);
         refused(&file, kind, &[part]);
     }
-    let mut file = qwen3();
-    file.keys.retain(|(key, _)| key != b"qwen3.block_count");
-    refused(&file, ErrorKind::InvalidCheckpoint, &["qwen3.block_count", "nothing"]);
+    // No class default stands in for what has to be said.
+    for (case, key) in [
+        ("qwen3", "block_count"),
+        ("qwen3", "context_length"),
+        ("qwen3", "attention.layer_norm_rms_epsilon"),
+        ("granite", "logit_scale"),
+        ("cohere2", "logit_scale"),
+        ("cohere2", "attention.layer_norm_epsilon"),
+        ("cohere2", "attention.sliding_window"),
+        ("gpt-oss", "attention.sliding_window"),
+        ("gpt-oss", "expert_used_count"),
+        ("qwen3moe", "expert_used_count"),
+        ("lfm2", "shortconv.l_cache"),
+        ("qwen3next", "ssm.conv_kernel"),
+    ] {
+        let case = &cases()[case];
+        let key = format!("{}.{key}", case["architecture"].as_str().unwrap());
+        let mut file = file(case);
+        file.keys.retain(|(known, _)| known != key.as_bytes());
+        refused(&file, ErrorKind::InvalidCheckpoint, &[&key, "nothing"]);
+    }
     // Ends that are past the vocabulary are ignored.
     let mut file = qwen3();
     set(&mut file, "tokenizer.ggml.eos_token_id", uint(96));
@@ -364,5 +395,62 @@ fn divisors_of_frequencies_that_cannot_be_read_are_refused() {
             alone.tensors.remove(at);
             refused(&alone, ErrorKind::UnsupportedArchitecture, &["one is missing"]);
         }
+    }
+}
+
+/// What a file does not say is off, or as llama.cpp has it, whatever the classes of transformers assume.
+#[test]
+fn what_is_not_said_is_not_that_of_the_class() {
+    let without = |case: &str, key: &str| {
+        let mut file = file(&cases()[case]);
+        let before = file.keys.len();
+        file.keys.retain(|(known, _)| !known.ends_with(key.as_bytes()));
+        assert!(key == "-" || file.keys.len() < before, "{case} has no {key}");
+        read_gguf(&open(&file)).unwrap()
+    };
+    let windows = |spec: &Spec| {
+        let window = |layer: &Layer| match &layer.mixer {
+            Mixer::Attention(attention) => attention.window,
+            _ => None,
+        };
+        spec.layers.iter().filter_map(window).collect::<Vec<_>>()
+    };
+    // Mistral's class has a window of 4096, Gemma 3's one in most layers.
+    let mistral = gguf_config(&open(&file(&cases()["ministral3"]))).unwrap();
+    assert_eq!(mistral["sliding_window"], Value::Null);
+    let gemma = without("gemma3", ".attention.sliding_window");
+    assert!(windows(&gemma).is_empty(), "{gemma:?}");
+    let thetas: Vec<f64> = gemma.ropes.iter().map(|rope| rope.theta).collect();
+    assert!(thetas.iter().all(|theta| *theta == thetas[0]), "{thetas:?}");
+    assert!(!windows(&without("gemma3", "-")).is_empty());
+    // Classes of which a share of each head turns.
+    for case in ["glm4", "qwen3next", "qwen35", "qwen35moe"] {
+        let pairs = without(case, "-").ropes[0].pairs;
+        let whole = without(case, ".rope.dimension_count").ropes[0].pairs;
+        assert!(whole > pairs, "{case}: {whole} pairs of a whole head, {pairs} as said");
+        let mut said = file(&cases()[case]);
+        let key = format!("{}.rope.dimension_count", cases()[case]["architecture"].as_str().unwrap());
+        set(&mut said, &key, uint(2 * whole as u32));
+        assert_eq!(read_gguf(&open(&said)).unwrap().ropes[0].pairs, whole, "{case}");
+    }
+    // The end and the begin of texts.
+    for case in ["llama", "qwen3", "gemma2", "granite", "glm4"] {
+        let mut file = file(&cases()[case]);
+        file.keys.retain(|(known, _)| !known.ends_with(b"_token_id"));
+        let spec = read_gguf(&open(&file)).unwrap();
+        assert_eq!((spec.eos, spec.bos), (vec![], None), "{case}");
+    }
+    // The scale of scores.
+    let granite = without("granite", ".attention.scale");
+    let Mixer::Attention(attention) = &granite.layers[0].mixer else { panic!("{granite:?}") };
+    assert!((attention.scale - (attention.head_dim as f32).powf(-0.5)).abs() < 1e-6);
+    let mut zero = file(&cases()["granite"]);
+    set(&mut zero, "granite.embedding_scale", float(0.0));
+    assert_eq!(read_gguf(&open(&zero)).unwrap().embedding_scale, 1.0);
+    // Divisors of frequencies beside another scaling.
+    for (key, value) in [("factor", float(2.0)), ("type", text("linear")), ("type", text("yarn"))] {
+        let mut long = file(&cases()["phi3-long"]);
+        set(&mut long, &format!("phi3.rope.scaling.{key}"), value);
+        refused(&long, ErrorKind::UnsupportedArchitecture, &[&format!("rope.scaling.{key}"), "none beside"]);
     }
 }

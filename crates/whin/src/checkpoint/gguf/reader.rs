@@ -117,7 +117,7 @@ pub(super) fn read(bytes: &Arc<Bytes>, file: &str) -> Result<Header, String> {
     if data > bytes.len() as u64 && !entries.is_empty() {
         return Err("is cut off: it ends before its tensors".to_owned());
     }
-    check_places(&mut entries, data, bytes.len() as u64)?;
+    check_places(&mut entries, (data, alignment), bytes.len() as u64)?;
     Ok(Header { metadata, entries })
 }
 
@@ -223,9 +223,12 @@ fn check_names(entries: &[Entry]) -> Result<(), String> {
     }
 }
 
-/// Sorts by place, and checks that the tensors lie apart from each other in the data, which reaches from `data` to the
-/// end of the file. Places are moved to count from the start of the file.
-fn check_places(entries: &mut [Entry], data: u64, length: u64) -> Result<(), String> {
+/// Between tensors and behind the last, beyond what the alignment asks for. Whatever lies there is hashed with the rest.
+const LARGEST_GAP: u64 = 64 << 10;
+
+/// Sorts by place, and checks that the tensors fill the data, which reaches from `data` to the end of the file, and lie
+/// apart from each other. Places are moved to count from the start of the file.
+fn check_places(entries: &mut [Entry], (data, alignment): (u64, u64), length: u64) -> Result<(), String> {
     entries.sort_by_key(|entry| (entry.start, entry.end));
     let there = length.saturating_sub(data);
     let mut covered = 0;
@@ -244,10 +247,22 @@ fn check_places(entries: &mut [Entry], data: u64, length: u64) -> Result<(), Str
                 entry.start
             ));
         }
+        let gap = (entry.start as u64).saturating_sub(covered as u64);
+        if gap > alignment.max(LARGEST_GAP) {
+            return Err(format!(
+                "has {gap} bytes of nothing before tensor {name:?}: it is damaged, or was made larger: get it again"
+            ));
+        }
         covered = entry.end;
         // Both ends are within the file, so no sum overflows.
         entry.start += data as usize;
         entry.end += data as usize;
+    }
+    let behind = there - covered as u64;
+    if !entries.is_empty() && behind > alignment.max(LARGEST_GAP) {
+        return Err(format!(
+            "has {behind} bytes behind its last tensor: it is damaged, or was made larger: get it again"
+        ));
     }
     Ok(())
 }

@@ -27,7 +27,21 @@ pub(super) fn llama(reading: &mut Reading<'_>) -> Result<()> {
     Ok(())
 }
 
+/// What is not said, or zero, is one, and the scale of scores the usual one.
+pub(super) fn granite(reading: &mut Reading<'_>) -> Result<()> {
+    for key in ["embedding_multiplier", "residual_multiplier", "logits_scaling", "attention_multiplier"] {
+        without_zero(reading, key);
+    }
+    if !reading.map.contains_key("attention_multiplier") {
+        let scale = (reading.config("head_dim").max(1) as f64).powf(-0.5);
+        reading.put("attention_multiplier", json!(scale));
+    }
+    Ok(())
+}
+
 pub(super) fn mistral3(reading: &mut Reading<'_>) -> Result<()> {
+    // No key tells of a window.
+    reading.put("sliding_window", Value::Null);
     if let Some(beta) = reading.number("attention.temperature_scale")? {
         reading.put("model_type", json!("ministral3"));
         set_in_rope(reading, "llama_4_scaling_beta", json!(beta));
@@ -71,11 +85,9 @@ pub(super) fn gemma2(reading: &mut Reading<'_>) -> Result<()> {
 }
 
 pub(super) fn gemma3(reading: &mut Reading<'_>) -> Result<()> {
-    if windows(reading, 6)? {
-        let base = reading.number("rope.freq_base_swa")?.unwrap_or(LOCAL_THETA);
-        let local = json!({ "rope_type": "default", "rope_theta": base });
-        of_kinds(reading, local);
-    }
+    windows(reading, 6)?;
+    let base = reading.number("rope.freq_base_swa")?.unwrap_or(LOCAL_THETA);
+    of_kinds(reading, json!({ "rope_type": "default", "rope_theta": base }));
     gemma(reading, 62);
     Ok(())
 }
@@ -111,15 +123,25 @@ pub(super) fn olmo2(reading: &mut Reading<'_>) -> Result<()> {
             local.map_or_else(|| reading.map["rope_parameters"]["rope_theta"].clone(), |local| json!(local));
         of_kinds(reading, json!({ "rope_type": "default", "rope_theta": base }));
     }
+    // The class without windows has no such key.
+    if reading.map["model_type"] == "olmo2" {
+        reading.map.shift_remove("layer_types");
+    }
     Ok(())
 }
 
 pub(super) fn cohere2(reading: &mut Reading<'_>) -> Result<()> {
+    without_zero(reading, "logit_scale");
+    if !reading.map.contains_key("logit_scale") {
+        reading.put("logit_scale", json!(1.0));
+    }
+    has_window(reading)?;
     windows(reading, 4)?;
     one_base(reading)
 }
 
 pub(super) fn gpt_oss(reading: &mut Reading<'_>) -> Result<()> {
+    has_window(reading)?;
     windows(reading, 2)?;
     one_base(reading)?;
     // Its frequencies are mixed between the very ends of the range; no key tells.
@@ -192,6 +214,21 @@ fn one_base(reading: &mut Reading<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Leaves a number out that is zero, which stands for none.
+fn without_zero(reading: &mut Reading<'_>, key: &str) {
+    if reading.map.get(key).and_then(Value::as_f64) == Some(0.0) {
+        reading.map.shift_remove(key);
+    }
+}
+
+/// Notes that a window is missing, where there must be one.
+fn has_window(reading: &mut Reading<'_>) -> Result<()> {
+    if reading.required("attention.sliding_window")? == 0 {
+        reading.refuse("attention.sliding_window", "a number above zero");
+    }
+    Ok(())
+}
+
 /// The window and which layers have it: as a list says, or all but each so many-th, which is `usual` where no key tells.
 /// False where there is no window.
 fn windows(reading: &mut Reading<'_>, usual: u64) -> Result<bool> {
@@ -199,10 +236,12 @@ fn windows(reading: &mut Reading<'_>, usual: u64) -> Result<bool> {
     if let Some(window) = window.filter(|window| *window > 0) {
         reading.put("sliding_window", json!(window));
     }
+    let (count, name) = (layers(reading), "attention.sliding_window_pattern");
     if reading.config("sliding_window") == 0 {
+        // Whatever the class has where nothing is said.
+        reading.put("layer_types", json!(vec![FULL; count]));
         return Ok(false);
     }
-    let (count, name) = (layers(reading), "attention.sliding_window_pattern");
     let key = reading.key(name);
     let slides: Vec<bool> = match reading.metadata().is_list(&key) {
         true => reading.metadata().flags(&key)?.into_iter().flatten().collect(),

@@ -144,17 +144,34 @@ impl<'a> Reading<'a> {
             match all.into_iter().find(|(known, _)| *known == key).map(|(_, to)| *to) {
                 None => self.refuse(key, "no such key, since it may change what the model computes"),
                 Some(To::Known) => {}
-                Some(To::Integer(name)) => {
+                Some(To::Integer(name) | To::Needed(name)) => {
                     if let Some(number) = self.same_in_all(key)? {
                         self.put(name, json!(number));
                     }
                 }
-                Some(To::Number(name)) => {
+                Some(To::Number(name) | To::NeededNumber(name)) => {
                     if let Some(number) = self.number(key)? {
                         self.put(name, json!(number));
                     }
                 }
                 Some(To::Only(accepted)) => self.only(key, accepted)?,
+            }
+        }
+        self.check_needed()
+    }
+
+    /// Whether all keys are there that have to be.
+    fn check_needed(&self) -> Result<()> {
+        let is_own = |key: &str| self.architecture.keys.iter().any(|(own, _)| *own == key);
+        let common = COMMON.iter().filter(|(key, _)| !is_own(key));
+        for (key, to) in self.architecture.keys.iter().chain(common) {
+            let what = match to {
+                To::Needed(_) => "a whole number",
+                To::NeededNumber(_) => "a number",
+                _ => continue,
+            };
+            if !self.has(key) {
+                return Err(self.metadata().refuse(&self.key(key), what));
             }
         }
         Ok(())
@@ -167,6 +184,11 @@ impl<'a> Reading<'a> {
             return self.metadata().integer(&full);
         }
         let Some(mut items) = self.metadata().integers(&full)? else { return Ok(None) };
+        let layers = self.integer("block_count")?.unwrap_or(0);
+        if (items.len() as u64) < layers {
+            self.refuse(key, &format!("a number, or a list with one for each of {layers} layers"));
+            return Ok(None);
+        }
         let first = items.next().and_then(|first| u64::try_from(first).ok());
         let is_same = items.all(|item| u64::try_from(item).ok() == first);
         if first.is_none() || !is_same {
@@ -237,8 +259,12 @@ impl<'a> Reading<'a> {
             let key = format!("tokenizer.ggml.{name}");
             match self.metadata().integer(&key)? {
                 Some(id) if id < vocab => self.put(name, json!(id)),
-                Some(id) => tracing::warn!("{key} is {id}, past the vocabulary of {vocab}: it is ignored"),
-                None => {}
+                Some(id) => {
+                    tracing::warn!("{key} is {id}, past the vocabulary of {vocab}: it is ignored");
+                    self.put(name, Value::Null);
+                }
+                // Not that of the class.
+                None => self.put(name, Value::Null),
             }
         }
         Ok(())

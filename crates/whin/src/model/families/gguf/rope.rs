@@ -18,12 +18,12 @@ pub(super) fn read(reading: &mut Reading<'_>) -> Result<()> {
     let mut rope = scaling(reading)?;
     rope.insert("rope_theta".to_owned(), json!(reading.number("rope.freq_base")?.unwrap_or(THETA)));
     let (turning, head) = (reading.integer("rope.dimension_count")?, reading.config("head_dim"));
-    if let Some(turning) = turning.filter(|turning| *turning != head) {
-        if turning > head {
-            reading.refuse("rope.dimension_count", &format!("at most the length of a head ({head})"));
-        }
-        rope.insert("partial_rotary_factor".to_owned(), json!(turning as f64 / head as f64));
+    // Said in any case: classes have shares of their own where nothing is.
+    let turning = turning.unwrap_or(head);
+    if turning > head {
+        reading.refuse("rope.dimension_count", &format!("at most the length of a head ({head})"));
     }
+    rope.insert("partial_rotary_factor".to_owned(), json!(turning as f64 / head.max(1) as f64));
     reading.put("rope_parameters", Value::Object(rope));
     Ok(())
 }
@@ -43,6 +43,10 @@ fn scaling(reading: &mut Reading<'_>) -> Result<Map<String, Value>> {
         reading
             .problems
             .push(format!("of the tensors {LONG} and {SHORT} one is missing; accepted: both or none"));
+    }
+    if long.is_some() && (factor.is_some() || !matches!(kind.as_deref(), None | Some("none" | "longrope"))) {
+        let key = if factor.is_some() { "rope.scaling.factor" } else { "rope.scaling.type" };
+        reading.refuse(key, &format!("none beside the tensors {LONG} and {SHORT}"));
     }
     let mut rope = match (kind.as_deref(), long, short) {
         (_, Some(long), Some(short)) => longrope(reading, &long, &short)?,

@@ -33,18 +33,22 @@ pub(super) enum To {
     Integer(&'static str),
     /// The number under this key.
     Number(&'static str),
+    /// The whole number under this key, which must be there: no class default stands for what a file means without it.
+    Needed(&'static str),
+    /// The number under this key, which must be there.
+    NeededNumber(&'static str),
     /// Only this number does what is done without the key.
     Only(f64),
     /// Read by a function, or of no effect on what is computed.
     Known,
 }
 
-use To::{Integer, Known, Number, Only};
+use To::{Integer, Known, Needed, NeededNumber, Number, Only};
 
 /// Keys of every architecture.
 pub(super) const COMMON: &[Key] = &[
     ("block_count", Known),
-    ("context_length", Integer("max_position_embeddings")),
+    ("context_length", Needed("max_position_embeddings")),
     ("embedding_length", Integer("hidden_size")),
     ("feed_forward_length", Integer("intermediate_size")),
     ("vocab_size", Known),
@@ -54,7 +58,7 @@ pub(super) const COMMON: &[Key] = &[
     ("attention.head_count_kv", Integer("num_key_value_heads")),
     ("attention.key_length", Known),
     ("attention.value_length", Known),
-    ("attention.layer_norm_rms_epsilon", Number("rms_norm_eps")),
+    ("attention.layer_norm_rms_epsilon", NeededNumber("rms_norm_eps")),
     ("pooling_type", Only(0.0)),
     ("rope.dimension_count", Known),
     ("rope.freq_base", Known),
@@ -78,13 +82,27 @@ const EXPERTS: &[Key] = &[
     ("expert_shared_feed_forward_length", Integer("shared_expert_intermediate_size")),
 ];
 
+const QWEN_MOE: &[Key] = &[
+    ("expert_count", Needed("num_experts")),
+    ("expert_used_count", Needed("num_experts_per_tok")),
+    EXPERTS[2],
+    EXPERTS[3],
+];
+
 const LLAMA: &[Key] = &[
     ("expert_count", Integer("num_local_experts")),
     ("expert_used_count", Integer("num_experts_per_tok")),
     ("expert_feed_forward_length", Integer("intermediate_size")),
 ];
 
-const GPT_OSS: &[Key] = &[LLAMA[0], LLAMA[1], LLAMA[2], WINDOW[0], WINDOW[1], WINDOW[2]];
+const GPT_OSS: &[Key] = &[
+    ("expert_count", Needed("num_local_experts")),
+    ("expert_used_count", Needed("num_experts_per_tok")),
+    LLAMA[2],
+    WINDOW[0],
+    WINDOW[1],
+    WINDOW[2],
+];
 
 const WINDOW: &[Key] = &[
     ("attention.sliding_window", Known),
@@ -104,7 +122,7 @@ const GRANITE: &[Key] = &[
     ("attention.scale", Number("attention_multiplier")),
     ("embedding_scale", Number("embedding_multiplier")),
     ("residual_scale", Number("residual_multiplier")),
-    ("logit_scale", Number("logits_scaling")),
+    ("logit_scale", NeededNumber("logits_scaling")),
     ("rope.scaling.finetuned", Only(1.0)),
 ];
 
@@ -112,14 +130,15 @@ const COHERE: &[Key] = &[
     WINDOW[0],
     WINDOW[1],
     WINDOW[2],
-    ("attention.layer_norm_epsilon", Number("layer_norm_eps")),
-    ("logit_scale", Number("logit_scale")),
+    ("attention.layer_norm_epsilon", NeededNumber("layer_norm_eps")),
+    ("attention.layer_norm_rms_epsilon", Known),
+    ("logit_scale", NeededNumber("logit_scale")),
 ];
 
 const LFM: &[Key] = &[
     ("attention.head_count_kv", Known),
-    ("attention.layer_norm_rms_epsilon", Number("norm_eps")),
-    ("shortconv.l_cache", Integer("conv_L_cache")),
+    ("attention.layer_norm_rms_epsilon", NeededNumber("norm_eps")),
+    ("shortconv.l_cache", Needed("conv_L_cache")),
 ];
 
 const LINEAR: &[Key] = &[
@@ -132,10 +151,10 @@ const LINEAR: &[Key] = &[
     ("nextn_predict_layers", Known),
     // Texts have one position for all sections.
     ("rope.dimension_sections", Known),
-    ("ssm.conv_kernel", Integer("linear_conv_kernel_dim")),
-    ("ssm.state_size", Integer("linear_key_head_dim")),
-    ("ssm.group_count", Integer("linear_num_key_heads")),
-    ("ssm.time_step_rank", Integer("linear_num_value_heads")),
+    ("ssm.conv_kernel", Needed("linear_conv_kernel_dim")),
+    ("ssm.state_size", Needed("linear_key_head_dim")),
+    ("ssm.group_count", Needed("linear_num_key_heads")),
+    ("ssm.time_step_rank", Needed("linear_num_value_heads")),
     ("ssm.inner_size", Known),
 ];
 
@@ -174,11 +193,11 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
     known(("llama", "llama"), LLAMA, BIASES, derive::llama, PAIRED),
     known(("mistral3", "mistral"), &[("attention.temperature_scale", Known)], &[], derive::mistral3, PAIRED),
     known(("smollm3", "smollm3"), &[], BIASES, derive::smollm3, PAIRED),
-    known(("granite", "granite"), GRANITE, BIASES, derive::nothing, PAIRED),
+    known(("granite", "granite"), GRANITE, BIASES, derive::granite, PAIRED),
     known(("qwen2", "qwen2"), &[], &[], derive::nothing, GGUF),
     known(("qwen3", "qwen3"), &[], BIAS, derive::nothing, GGUF),
-    known(("qwen2moe", "qwen2_moe"), EXPERTS, &[], derive::qwen2moe, GGUF),
-    known(("qwen3moe", "qwen3_moe"), EXPERTS, BIAS, derive::qwen3moe, GGUF),
+    known(("qwen2moe", "qwen2_moe"), QWEN_MOE, &[], derive::qwen2moe, GGUF),
+    known(("qwen3moe", "qwen3_moe"), QWEN_MOE, BIAS, derive::qwen3moe, GGUF),
     known(("gemma2", "gemma2"), GEMMA, BIAS, derive::gemma2, GGUF),
     known(("gemma3", "gemma3_text"), GEMMA, BIAS, derive::gemma3, GGUF),
     known(("phi3", "phi3"), WINDOW, &[], derive::phi3, FUSED),
