@@ -48,20 +48,22 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let spec = checkpoint.spec();
     // Where no matrix is stored in blocks, auto is one of the others.
-    let forms = Weights::ALL.iter().filter(|weights| **weights == weights.settled(spec));
-    let needs = forms.map(|&weights| {
+    let all = Weights::ALL.iter().filter(|weights| **weights == weights.settled(spec));
+    let forms = all.map(|&weights| {
         let options = Options {
             weights,
             kv: args.kv.kind(),
-            context: Some(context),
+            context: args.context,
             prefill_chunk: args.prefill_chunk,
             ..Options::default()
         };
-        (weights, Needs::new(spec, &options))
+        Form { weights, needs: Needs::new(spec, &options), window: checkpoint.window(&options).ok() }
     });
-    let needs = needs.collect();
+    let forms = forms.collect();
     let kv = args.kv.kind().name();
-    let report = Report { checkpoint, stored, context, kv, needs, available: available() };
+    // Not only whether there is one: what it holds may be of no use.
+    let tokenizer = checkpoint.has_tokenizer().then(|| checkpoint.tokenizer().map(|_| ())).transpose();
+    let report = Report { checkpoint, stored, tokenizer, context, kv, forms, available: available() };
     if args.json {
         out::json(&report.json())?
     } else {
@@ -78,30 +80,42 @@ struct Report {
     /// The tokens for which keys and values are counted, and their form.
     context: usize,
     kv: &'static str,
-    /// In each form of weights, the largest first.
-    needs: Vec<(Weights, Needs)>,
+    /// Whether there is one; else why it cannot be read.
+    tokenizer: whin::Result<Option<()>>,
+    /// The largest first.
+    forms: Vec<Form>,
     /// Bytes of memory.
     available: Option<u64>,
+}
+
+/// A form of weights.
+struct Form {
+    weights: Weights,
+    needs: Needs,
+    /// The longest text that free memory has room for; none where it has none for weights and a text.
+    window: Option<usize>,
 }
 
 impl Report {
     /// What is the same in all forms of weights.
     fn rest(&self) -> &Needs {
-        &self.needs[0].1
+        &self.forms[0].needs
     }
 
-    fn fits(&self, needs: &Needs) -> bool {
-        self.available.is_none_or(|available| needs.total(self.context) <= available)
+    /// The form that is taken where none is asked for.
+    fn usual(&self) -> &Form {
+        let usual = Weights::Auto.settled(self.checkpoint.spec());
+        self.forms.iter().find(|form| form.weights == usual).unwrap_or(&self.forms[0])
     }
 
     fn json(&self) -> Value {
         let spec = self.checkpoint.spec();
-        let by_form = |value: &dyn Fn(&Needs) -> Value| {
-            let named = self.needs.iter().map(|(weights, needs)| (weights.name().to_owned(), value(needs)));
+        let by_form = |value: &dyn Fn(&Form) -> Value| {
+            let named = self.forms.iter().map(|form| (form.weights.name().to_owned(), value(form)));
             Value::Object(named.collect())
         };
         json!({
-            "runs": true,
+            "runs": self.usual().window.is_some(),
             "family": spec.family,
             "parameters": spec.parameters(),
             "layers": spec.layers.len(),
@@ -111,25 +125,32 @@ impl Report {
             "tied_head": spec.tied,
             "max_positions": spec.max_positions,
             "end_tokens": *self.checkpoint.end_tokens(),
-            "tokenizer": self.checkpoint.has_tokenizer(),
+            "scales": { "embedding": spec.embedding_scale, "residual": spec.residual_scale, "logits": spec.logit_scale },
+            "logit_softcap": spec.logit_softcap,
+            "tokenizer": matches!(self.tokenizer, Ok(Some(()))),
+            "tokenizer_error": self.tokenizer.as_ref().err().map(ToString::to_string),
             "stored": self.stored,
-            "weight_bytes": by_form(&|needs| needs.weights.into()),
+            "weight_bytes": by_form(&|form| form.needs.weights.into()),
             "context": self.context,
             "cache_bytes": self.rest().cache(self.context),
             "state_bytes": self.rest().state,
             "kv": self.kv,
             "scratch_bytes": self.rest().scratch,
-            "total_bytes": by_form(&|needs| needs.total(self.context).into()),
+            "total_bytes": by_form(&|form| form.needs.total(self.context).into()),
             "available_bytes": self.available,
-            "fits": by_form(&|needs| self.fits(needs).into()),
+            "fits": by_form(&|form| (form.window.is_some_and(|window| window >= self.context)).into()),
+            "longest_context": by_form(&|form| form.window.into()),
         })
     }
 
     fn text(&self) -> String {
         let (checkpoint, spec, context) = (&self.checkpoint, self.checkpoint.spec(), self.context);
         let head = if spec.tied { "head tied to the embedding" } else { "separate head" };
-        let tokenizer =
-            if checkpoint.has_tokenizer() { "present" } else { "missing: only token ids can be run" };
+        let tokenizer = match &self.tokenizer {
+            Ok(Some(())) => "present".to_owned(),
+            Ok(None) => "missing: only token ids can be run".to_owned(),
+            Err(error) => format!("unusable, only token ids can be run: {error}"),
+        };
         let mut lines = vec![
             ("family", spec.family.to_owned()),
             ("parameters", format!("{:.1} million", spec.parameters() as f64 / 1e6)),
@@ -153,8 +174,11 @@ impl Report {
         lines.extend([
             ("window", format!("{} tokens", spec.max_positions)),
             ("end tokens", format!("{:?}", checkpoint.end_tokens())),
-            ("tokenizer", tokenizer.to_owned()),
+            ("tokenizer", tokenizer),
         ]);
+        if let Some(scales) = self.scales() {
+            lines.push(("scales", scales));
+        }
         // Plain floats go without saying.
         if self.stored.iter().any(|way| way.contains("scale")) {
             let stored: Vec<&str> = self.stored.iter().map(String::as_str).collect();
@@ -171,23 +195,52 @@ impl Report {
         ));
         lines.push(("rows", size(self.rest().scratch)));
         lines.push(("in all", self.sizes(|needs| needs.total(context)) + &self.free()));
-        lines.push(("runs", "yes".to_owned()));
+        let usual = self.usual();
+        let runs = match usual.window {
+            Some(window) if window >= context => "yes".to_owned(),
+            Some(window) => format!("yes, texts of up to {window} tokens, for which memory is free"),
+            None => format!("no, since too little memory is free for {}", usual.weights.name()),
+        };
+        lines.push(("runs", runs));
         lines.iter().map(|(name, value)| format!("{name:<13}{value}\n")).collect()
+    }
+
+    /// What embedding, residuals and logits are multiplied with, and the cap of logits, where there is such.
+    fn scales(&self) -> Option<String> {
+        let spec = self.checkpoint.spec();
+        let scales = [
+            ("embedding", spec.embedding_scale),
+            ("residuals", spec.residual_scale),
+            ("logits", spec.logit_scale),
+        ];
+        let scale = |(what, scale): (&str, f32)| (scale != 1.0).then(|| format!("{what} times {scale}"));
+        let mut all: Vec<String> = scales.into_iter().filter_map(scale).collect();
+        all.extend(spec.logit_softcap.map(|cap| format!("logits capped at {cap}")));
+        (!all.is_empty()).then(|| all.join(", "))
     }
 
     /// Bytes in each form, the smallest first.
     fn sizes(&self, bytes: impl Fn(&Needs) -> u64) -> String {
-        let one = |(weights, needs): &(Weights, Needs)| format!("{} {}", weights.name(), size(bytes(needs)));
-        self.needs.iter().rev().map(one).collect::<Vec<_>>().join(", ")
+        let one = |form: &Form| format!("{} {}", form.weights.name(), size(bytes(&form.needs)));
+        self.forms.iter().rev().map(one).collect::<Vec<_>>().join(", ")
     }
 
-    /// How much memory is free, and for what that is too little.
+    /// How much memory is free, for what it is too little, and for what it has less room than is counted.
     fn free(&self) -> String {
         let Some(available) = self.available else { return String::new() };
-        let beyond = self.needs.iter().rev().filter(|(_, needs)| !self.fits(needs));
-        let beyond: Vec<&str> = beyond.map(|(weights, _)| weights.name()).collect();
-        let too_little = if beyond.is_empty() { "" } else { ", too little for " };
-        format!("; {} are free{too_little}{}", size(available), beyond.join(", "))
+        let mut free = format!("; {} are free", size(available));
+        let less = self.forms.iter().rev().filter_map(|form| {
+            let window = form.window.filter(|window| *window < self.context)?;
+            Some(format!("{window} tokens with {}", form.weights.name()))
+        });
+        let none = self.forms.iter().rev().filter(|form| form.window.is_none());
+        let none = none.map(|form| form.weights.name().to_owned());
+        for (what, which) in [("room for", less.collect::<Vec<_>>()), ("too little for", none.collect())] {
+            if !which.is_empty() {
+                free.push_str(&format!(", {what} {}", which.join(", ")));
+            }
+        }
+        free
     }
 }
 

@@ -12,6 +12,9 @@ use crate::checkpoint::source::SMALL;
 use crate::checkpoint::storage::refuse_beside;
 use crate::checkpoint::{Download, Source, TensorRef, Tensors, end_tokens};
 use crate::constrain::Grammars;
+use crate::engine::Options;
+use crate::fit::Window;
+use crate::memory;
 use crate::model::spec::Spec;
 use crate::model::{Plan, config};
 use crate::tokenizer::Tokenizer;
@@ -104,6 +107,16 @@ impl Checkpoint {
         let loads = Plan::new(&self.0.spec).claim(self.tensors()?)?;
         let matrices = loads.iter().filter(|load| load.is_matrix).flat_map(|load| &load.parts);
         Ok(matrices.map(TensorRef::storage).collect())
+    }
+
+    /// The longest text, prompt and answer together, that an engine with these options would take, in tokens: as memory is
+    /// now.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`](ErrorKind::OutOfMemory) where it has no room for the weights and a text, or for the context that is
+    /// asked for; [`InvalidArguments`](ErrorKind::InvalidArguments) where the model cannot do that.
+    pub fn window(&self, options: &Options) -> Result<usize> {
+        Ok(Window::fit(&self.0.spec, options, memory::available())?.positions)
     }
 
     /// Whether there is a tokenizer.

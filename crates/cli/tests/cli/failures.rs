@@ -469,6 +469,21 @@ fn a_limit_of_the_process_counts_as_the_end_of_memory() {
         "out_of_memory",
         &["GiB are needed", "for weights", "200000 tokens", "MiB of memory are free"],
     );
+    // What the command would do is what is told of the checkpoint.
+    let inspect = ["inspect", folder.path(), "--json"];
+    let told = limited(one_gib, &inspect).succeeded().json();
+    let longest = told["longest_context"]["int8"].as_u64().unwrap();
+    assert_eq!((&told["runs"], &told["fits"]["int8"]), (&json!(true), &json!(false)), "{told}");
+    assert!((512..200_000).contains(&longest), "{longest}");
+    let told = limited(one_gib, &inspect[..2]).succeeded().stdout;
+    assert!(told.contains("runs         yes, texts of up to") && told.contains("room for"), "{told}");
+    let told = limited(one_gib, &[&inspect[..], &["--context", "200000"]].concat()).succeeded().json();
+    assert_eq!((&told["runs"], &told["longest_context"]["int8"]), (&json!(false), &Value::Null), "{told}");
+    let told = limited(one_gib, &[&inspect[..2], &["--context", "200000"]].concat()).succeeded().stdout;
+    assert!(
+        told.contains("runs         no, since too little memory") && told.contains("too little for"),
+        "{told}"
+    );
     let devices = limited(one_gib, &["devices", "--json"]).succeeded();
     let devices: Value = serde_json::from_str(&devices.stdout).unwrap();
     assert_eq!(devices[0]["memory_bytes"], 1_u64 << 30, "{devices}");

@@ -87,6 +87,17 @@ fn a_checkpoint_is_described() {
     ] {
         assert_eq!(found[key], value, "{key}");
     }
+    assert_eq!(found["scales"], json!({ "embedding": 1.0, "residual": 1.0, "logits": 1.0 }));
+    let granite = Folder::fixture("granite");
+    assert_ne!(process::json(["inspect", granite.path()])["scales"]["residual"], 1.0);
+    let shown = whin(["inspect", granite.path()]).succeeded().stdout;
+    assert!(shown.contains("\nscales       embedding times "), "{shown}");
+    std::fs::write(granite.file("tokenizer.json"), "{}").unwrap();
+    let shown = whin(["inspect", granite.path()]).succeeded().stdout;
+    assert!(shown.contains("\ntokenizer    unusable, only token ids can be run: "), "{shown}");
+    let told = process::json(["inspect", granite.path()]);
+    assert_eq!(told["tokenizer"], false);
+    assert!(told["tokenizer_error"].as_str().unwrap().contains("tokenizer.json"), "{told}");
     let shorter = process::json(["inspect", folder.path(), "--context", "128"]);
     assert_eq!(shorter["cache_bytes"], 2 * 2 * 2 * 16 * 2 * 128);
     let exact = process::json(["inspect", folder.path(), "--kv", "f32"]);

@@ -43,6 +43,8 @@ fn own_root(checkpoint: &Path) -> Option<PathBuf> {
     let Some(name) = name else { return Some(root) };
     let mut name = name.to_owned();
     if !name.to_string_lossy().ends_with(OF_FILE) {
+        // A second dot, so that `m` and `m.gguf` do not share one.
+        name.push(".");
         name.push(OF_FILE);
     }
     (!root.is_symlink()).then(|| root.join(name))

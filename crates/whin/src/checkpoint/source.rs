@@ -75,7 +75,11 @@ impl Source {
         let metadata = match std::fs::metadata(path) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let name = path.to_str().and_then(HubName::parse).ok_or_else(|| absent(path))?;
+                // Names of repositories may end so, but nobody would be helped by a search for one.
+                let is_file =
+                    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+                let name = path.to_str().filter(|_| !is_file).and_then(HubName::parse);
+                let name = name.ok_or_else(|| absent(path))?;
                 return hub::find(&name, &Settings::from_env()?, progress).map(Self::Folder);
             }
             Err(error) => return Err(denied(path, error)),
@@ -96,6 +100,11 @@ impl Source {
         match path.file_name().and_then(|name| name.to_str()) {
             Some(name) if gguf::is_gguf(path) => {
                 Gguf::open(Self::Folder(folder.to_owned()), name).map(|gguf| Self::Gguf(gguf.into()))
+            }
+            None if gguf::is_gguf(path) => {
+                let message =
+                    format!("{} has a name that is no text in UTF-8: rename the file", path.display());
+                Err(Error::new(ErrorKind::CheckpointNotFound, message))
             }
             _ => Err(not_a_folder(path, folder)),
         }

@@ -4,6 +4,7 @@ mod scales;
 mod stacked;
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use whin_kernels::bytes::Bytes;
@@ -417,13 +418,28 @@ impl TensorRef {
 
     /// Gives the memory behind the bytes back to the system; looking at them again fetches them from the file.
     pub fn release(&self) {
-        self.place.release();
-        if let Some(scales) = &self.scales {
-            scales.release();
+        self.places().for_each(Place::release);
+    }
+
+    /// Gives back what lies in the files from the first of `tensors` to the last. The system maps the neighbours of each
+    /// page that is read, so that small tensors bring others back, which were released before.
+    pub fn release_all(tensors: &[Self]) {
+        let mut stretches: Vec<(&Arc<Shard>, Range<usize>)> = Vec::new();
+        for place in tensors.iter().flat_map(Self::places) {
+            let (start, end) = (place.entry.start, place.entry.end);
+            match stretches.iter_mut().find(|(file, _)| Arc::ptr_eq(file, &place.file)) {
+                Some((_, stretch)) => *stretch = stretch.start.min(start)..stretch.end.max(end),
+                None => stretches.push((&place.file, start..end)),
+            }
         }
-        if let Some(exponents) = &self.exponents {
-            exponents.release();
-        }
+        stretches.into_iter().for_each(|(file, stretch)| file.bytes.release(stretch));
+    }
+
+    /// Where the numbers and their scales are.
+    fn places(&self) -> impl Iterator<Item = &Place> {
+        [Some(&self.place), self.scales.as_ref().map(Scales::place), self.exponents.as_ref()]
+            .into_iter()
+            .flatten()
     }
 
     /// Whether `other` has the same type, shape, bytes and scales. Leaves neither in memory.

@@ -316,10 +316,8 @@ fn each<B: Backend>(
         } else {
             Made::Vector(load.numbers())
         };
-        for part in &load.parts {
-            part.release();
-            done += bytes(part);
-        }
+        TensorRef::release_all(&load.parts);
+        done += load.parts.iter().map(bytes).sum::<u64>();
         if take(backend, load.to, weight)?.is_break() {
             break;
         }

@@ -44,8 +44,8 @@ impl Scales {
         (tensor.expect("the header was checked: the bytes are those of the shape"), self.layout.block)
     }
 
-    pub fn release(&self) {
-        self.place.release();
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     pub fn same(&self, other: &Self) -> bool {
@@ -73,7 +73,7 @@ impl Scales {
             let at = row.iter().position(|scale| !scale.is_finite())?;
             Some((index * row.len() + at, row[at]))
         });
-        self.release();
+        self.place.release();
         found
     }
 }

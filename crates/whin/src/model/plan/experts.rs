@@ -64,7 +64,8 @@ impl<'a> Projection<'a> {
             return self.in_order(tensors.claim_mxfp4(&all, sets, (rows, inputs)));
         }
         let turned = self.names.experts.turned;
-        if turned != Turned::No || tensors.contains(&all) {
+        // Of a stacked one whose other half is missing, that half is named, and not each expert.
+        if turned != Turned::No || [true, false].iter().any(|half| tensors.contains(&self.all_of(*half))) {
             let plain = [&[sets], &*self.of_one(false)].concat();
             let is_turned = self.shape.inputs.is_some()
                 && (turned == Turned::Yes
@@ -97,8 +98,12 @@ impl<'a> Projection<'a> {
 
     /// The name of the tensor with all experts.
     fn all(&self) -> String {
+        self.all_of(self.is_gate_up)
+    }
+
+    fn all_of(&self, is_gate_up: bool) -> String {
         let names = &self.names.experts;
-        let name = if self.is_gate_up { names.all_gate_up } else { names.all_down };
+        let name = if is_gate_up { names.all_gate_up } else { names.all_down };
         format!("{}{name}{}", self.layer, self.end())
     }
 

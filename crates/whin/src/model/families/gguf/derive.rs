@@ -122,9 +122,8 @@ pub(super) fn olmo2(reading: &mut Reading<'_>) -> Result<()> {
         let base =
             local.map_or_else(|| reading.map["rope_parameters"]["rope_theta"].clone(), |local| json!(local));
         of_kinds(reading, json!({ "rope_type": "default", "rope_theta": base }));
-    }
-    // The class without windows has no such key.
-    if reading.map["model_type"] == "olmo2" {
+    } else {
+        // The class without windows has no such key.
         reading.map.shift_remove("layer_types");
     }
     Ok(())
