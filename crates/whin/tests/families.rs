@@ -181,12 +181,12 @@ fn check<B: Backend>(backend: impl Fn() -> B) {
     for (golden, kv) in goldens().iter().flat_map(|golden| KVS.map(|kv| (golden, kv))) {
         let place = format!("{} in {} on {}", golden.name(), kv.name(), backend().name());
         // Every backend, the reference too, is up to 0.277 off where keys are rounded to bf16, and 0.693 where they are
-        // to 8 bits: random weights make large scores. What that does to a row may also change its choice of experts.
+        // to 8 bits (0.711 with AMX, whose activations have 16 bits): random weights make large scores. What that does to a row may also change its choice of experts.
         let limit = match kv {
             KvKind::F32 => 1e-3,
             KvKind::Bf16 => 0.3,
             KvKind::Int8 if golden.has_experts => 2.8,
-            KvKind::Int8 => 0.7,
+            KvKind::Int8 => 0.75,
         };
         let [prompt, answer] = logits_equal_the_golden(backend(), (golden, kv), limit, &place);
         let long = if golden.prompt.len() > BLOCK { &[64, 100][..] } else { &[] };
