@@ -144,7 +144,7 @@ impl Report {
     }
 
     fn text(&self) -> String {
-        let (checkpoint, spec, context) = (&self.checkpoint, self.checkpoint.spec(), self.context);
+        let (checkpoint, spec) = (&self.checkpoint, self.checkpoint.spec());
         let head = if spec.tied { "head tied to the embedding" } else { "separate head" };
         let tokenizer = match &self.tokenizer {
             Ok(Some(())) => "present".to_owned(),
@@ -185,24 +185,27 @@ impl Report {
             lines.push(("stored", stored.join(", ")));
         }
         lines.push(("weights", self.sizes(|needs| needs.weights)));
+        lines.extend(self.memory());
+        lines.iter().map(|(name, value)| format!("{name:<13}{value}\n")).collect()
+    }
+
+    /// What it takes of memory, and whether there is as much.
+    fn memory(&self) -> Vec<(&'static str, String)> {
+        let context = self.context;
         let of_states = match self.rest().state {
             0 => String::new(),
             state => format!(", {} of it for any number", size(state)),
         };
-        lines.push((
-            "cache",
-            format!("{} {} for {context} tokens{of_states}", self.kv, size(self.rest().cache(context))),
-        ));
-        lines.push(("rows", size(self.rest().scratch)));
-        lines.push(("in all", self.sizes(|needs| needs.total(context)) + &self.free()));
         let usual = self.usual();
         let runs = match usual.window {
             Some(window) if window >= context => "yes".to_owned(),
             Some(window) => format!("yes, texts of up to {window} tokens, for which memory is free"),
             None => format!("no, since too little memory is free for {}", usual.weights.name()),
         };
-        lines.push(("runs", runs));
-        lines.iter().map(|(name, value)| format!("{name:<13}{value}\n")).collect()
+        let cache =
+            format!("{} {} for {context} tokens{of_states}", self.kv, size(self.rest().cache(context)));
+        let all = self.sizes(|needs| needs.total(context)) + &self.free();
+        vec![("cache", cache), ("rows", size(self.rest().scratch)), ("in all", all), ("runs", runs)]
     }
 
     /// What embedding, residuals and logits are multiplied with, and the cap of logits, where there is such.

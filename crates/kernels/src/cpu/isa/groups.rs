@@ -193,22 +193,39 @@ pub unsafe fn products<F: Format, L: Grouped<F>, const R: usize, const T: usize>
                         }
                     }
                 }
+                let shared = w.map(|w| w.as_ptr().add(scales + half * PANEL * 2));
                 for r in 0..R {
                     let inputs = *x[r].offsets.as_ptr().add(group);
-                    let offset = if L::UNSIGNED && !F::AFFINE { inputs } else { 0 };
                     for t in 0..T {
-                        let scales = w[t].as_ptr().add(scales + half * PANEL * 2);
-                        let sums = L::put_together(sums[r][t]);
-                        totals[r][t] = L::Base::add_scaled(sums, offset, scales.cast(), totals[r][t]);
-                        if F::AFFINE {
-                            let leasts = scales.add(const { F::LEASTS - F::SCALES }).cast();
-                            totals[r][t] = L::Base::add_offsets(inputs, leasts, totals[r][t]);
-                        }
+                        totals[r][t] = add_group::<F, L>(sums[r][t], inputs, shared[t], totals[r][t]);
                     }
                 }
             }
         }
         finished::<L::Base, R, T>(totals, x)
+    }
+}
+
+/// Adds a group of sixteen outputs, whose scales are at `scales`; `inputs` is [`Format::FACTOR`] times the sum of its
+/// activations.
+///
+/// # Safety
+/// As for [`Lanes`]; the scales, and the offsets of a format that has them, can be read where the block has them.
+#[inline(always)]
+unsafe fn add_group<F: Format, L: Grouped<F>>(
+    sums: L::Sums,
+    inputs: i32,
+    scales: *const u8,
+    totals: <L::Base as Lanes>::Float,
+) -> <L::Base as Lanes>::Float {
+    let offset = if L::UNSIGNED && !F::AFFINE { inputs } else { 0 };
+    // SAFETY: the caller vouches for the instructions and the readable numbers.
+    unsafe {
+        let totals = L::Base::add_scaled(L::put_together(sums), offset, scales.cast(), totals);
+        if !F::AFFINE {
+            return totals;
+        }
+        L::Base::add_offsets(inputs, scales.add(const { F::LEASTS - F::SCALES }).cast(), totals)
     }
 }
 
