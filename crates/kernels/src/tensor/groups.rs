@@ -8,7 +8,7 @@ use crate::mxfp4;
 
 impl<'a> Tensor<'a> {
     /// Row `index` as the integers (cols,) and the scales (cols / 32,) of [`crate::int8_groups`], exactly as the file holds
-    /// them in Q8_0, Q5_0, Q4_0, IQ4_NL or MXFP4; none where it holds another type, scales beside it, columns in an order
+    /// them in Q8_0, Q5_0, Q4_0, IQ4_NL or MXFP4, of which numbers below 2⁻²⁰ may become zero; none where it holds another type, scales beside it, columns in an order
     /// that divides groups, or scales that f16 cannot hold.
     pub fn int8_groups_row(&self, index: usize, values: &mut [i8], scales: &mut [f16]) -> Option<()> {
         assert!(values.len() == self.cols && scales.len() == self.cols.div_ceil(SMALL), "length of the row");
@@ -173,11 +173,11 @@ fn half(block: &[u8], at: usize) -> f16 {
     f16::from_le_bytes([block[at], block[at + 1]])
 }
 
-/// 2 ^ (exponent − 128), half of what an MXFP4 exponent stands for, as its numbers stand doubled; none where f16 does not
-/// hold it.
+/// 2 ^ (exponent − 128), half of what an MXFP4 exponent stands for, as its numbers stand doubled; zero where that is less
+/// than f16 holds, which is how blocks of zeros are written, and none where it is more.
 fn half_of_power(exponent: u8) -> Option<f16> {
     let power = i32::from(exponent) - 128;
-    (-24..=15).contains(&power).then(|| f16::from_f32(2.0_f32.powi(power)))
+    (power <= 15).then(|| if power < -24 { f16::ZERO } else { f16::from_f32(2.0_f32.powi(power)) })
 }
 
 fn fill<T>(out: &mut [T], values: impl Iterator<Item = T>) {

@@ -251,11 +251,15 @@ fn groups_of_other_blocks_are_the_same_weights() {
 #[test]
 fn groups_that_f16_cannot_hold_are_left_to_be_quantised() {
     let (mut q, mut scales, mut leasts) = ([0; 32], [f16::ZERO], [f16::ZERO]);
-    for exponent in [0, 1, 103, 144, 254, 255] {
+    for exponent in [0, 1, 103, 104, 143, 144, 254, 255] {
         let mut block = [0x21; 17];
         block[0] = exponent;
         let tensor = view(Dtype::Mxfp4, 1, 32, &block);
-        assert!(tensor.int8_groups_row(0, &mut q, &mut scales).is_none(), "{exponent}");
+        let found = tensor.int8_groups_row(0, &mut q, &mut scales);
+        assert_eq!(found.is_some(), exponent < 144, "{exponent}");
+        // As blocks of zeros are written.
+        assert_eq!(scales[0] == f16::ZERO, exponent < 104, "{exponent}");
+        scales[0] = f16::ONE;
     }
     // Eight times the scale is the offset.
     for (scale, fits) in [(8_000.0, true), (9_000.0, false), (f32::INFINITY, false)] {

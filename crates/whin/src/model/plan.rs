@@ -6,6 +6,7 @@ mod experts;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use whin_kernels::int4::GROUP;
 use whin_kernels::{Dtype, Tensor, WeightKind};
 
 use super::families;
@@ -54,7 +55,9 @@ impl<'a> Plan<'a> {
             let parts = self.wanted((names, prefix), *to, shape);
             let stored: Vec<Dtype> = parts.iter().filter_map(|(name, _)| tensors.dtype(name)).collect();
             is_in_blocks |= stored.iter().any(|dtype| !dtype.is_single());
-            native.insert(*to, forms::nearest(&stored));
+            // Columns that move in less than groups have none of the file's.
+            let is_divided = names.columns(self.spec, *to).is_some_and(|(_, run)| !run.is_multiple_of(GROUP));
+            native.insert(*to, if is_divided { WeightKind::Int8Groups } else { forms::nearest(&stored) });
         }
         if is_in_blocks { native } else { HashMap::new() }
     }

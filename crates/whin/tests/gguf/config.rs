@@ -316,6 +316,7 @@ fn sizes_that_no_model_has() {
         ("qwen3moe", "expert_used_count"),
         ("lfm2", "shortconv.l_cache"),
         ("qwen3next", "ssm.conv_kernel"),
+        ("qwen3next", "expert_used_count"),
     ] {
         let case = &cases()[case];
         let key = format!("{}.{key}", case["architecture"].as_str().unwrap());
@@ -444,6 +445,18 @@ fn what_is_not_said_is_not_that_of_the_class() {
     let granite = without("granite", ".attention.scale");
     let Mixer::Attention(attention) = &granite.layers[0].mixer else { panic!("{granite:?}") };
     assert!((attention.scale - (attention.head_dim as f32).powf(-0.5)).abs() < 1e-6);
+    // What scores are multiplied with.
+    let long = without("phi3-long", ".rope.scaling.attn_factor");
+    let Scaling::LongRope { attention, .. } = long.ropes[0].scaling else { panic!("{:?}", long.ropes) };
+    assert_eq!(attention, 1.0);
+    for (said, meant) in [(1.25, 1.25), (0.5, 0.5 * (0.1 * 4f64.ln() + 1.0))] {
+        let mut yarn = file(&cases()["qwen3"]);
+        set(&mut yarn, "qwen3.rope.scaling.yarn_attn_factor", float(said));
+        let Scaling::Yarn { attention, .. } = read_gguf(&open(&yarn)).unwrap().ropes[0].scaling else {
+            panic!("another scaling")
+        };
+        assert!((attention - meant).abs() < 1e-6, "{attention} for {said}");
+    }
     let mut zero = file(&cases()["granite"]);
     set(&mut zero, "granite.embedding_scale", float(0.0));
     assert_eq!(read_gguf(&open(&zero)).unwrap().embedding_scale, 1.0);

@@ -195,6 +195,7 @@ pub(super) fn linear(reading: &mut Reading<'_>) -> Result<()> {
         linear.iter().map(|linear| if *linear { "linear_attention" } else { FULL }).collect();
     reading.put("layer_types", json!(kinds));
     if reading.config("num_experts") > 0 {
+        reading.required("expert_used_count")?;
         reading.put("norm_topk_prob", json!(true));
     }
     Ok(())

@@ -113,9 +113,9 @@ fn longrope(reading: &Reading<'_>, long: &[f32], short: &[f32]) -> Result<Map<St
     if let Some(original) = reading.integer("rope.scaling.original_context_length")? {
         rope.insert("original_max_position_embeddings".to_owned(), json!(original));
     }
-    if let Some(attention) = reading.number("rope.scaling.attn_factor")? {
-        rope.insert("attention_factor".to_owned(), json!(attention));
-    }
+    // One where the key is missing, as llama.cpp has it, and not what follows from the lengths.
+    let attention = reading.number("rope.scaling.attn_factor")?.unwrap_or(1.0);
+    rope.insert("attention_factor".to_owned(), json!(attention));
     Ok(rope)
 }
 
@@ -124,8 +124,13 @@ fn yarn(reading: &mut Reading<'_>, factor: Option<f64>) -> Result<Map<String, Va
     let original = reading.integer("rope.scaling.original_context_length")?;
     let original = original.unwrap_or_else(|| reading.config("max_position_embeddings"));
     rope.insert("original_max_position_embeddings".to_owned(), json!(original));
+    if let Some(attention) = reading.number("rope.scaling.yarn_attn_factor")? {
+        // Converters write the config's `attention_factor` here, or else its `attn_factor`, which multiplies the one that
+        // follows from the lengths. The file does not say which; only the second has reason to be below one.
+        let name = if attention < 1.0 { "attn_factor" } else { "attention_factor" };
+        rope.insert(name.to_owned(), json!(attention));
+    }
     for (key, name) in [
-        ("rope.scaling.yarn_attn_factor", "attention_factor"),
         ("rope.scaling.yarn_beta_fast", "beta_fast"),
         ("rope.scaling.yarn_beta_slow", "beta_slow"),
         ("rope.scaling.yarn_log_multiplier", "mscale_all_dim"),
