@@ -393,6 +393,10 @@ fn other_methods_are_refused_by_name_with_the_remedy() {
         ];
         refused(json!({ "quantization_config": config }), &parts.map(|part| part as &str));
     }
+}
+
+#[test]
+fn methods_without_a_plain_name_are_refused_too() {
     for (config, name) in [
         (json!({ "quant_method": "bitsandbytes", "load_in_4bit": true }), "bitsandbytes (4 bit)"),
         (json!({ "load_in_8bit": true }), "bitsandbytes (8 bit)"),

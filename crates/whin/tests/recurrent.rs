@@ -214,14 +214,26 @@ fn text_parts_are_those_models() {
     }
 }
 
+/// `more` over the keys of a small Qwen3-Next.
+fn next(more: Value) -> Value {
+    with(
+        json!({ "model_type": "qwen3_next", "num_hidden_layers": 5, "num_experts": 4, "num_experts_per_tok": 2 }),
+        &more,
+    )
+}
+
+/// `more` over the keys of a small LFM2.
+fn lfm2(more: Value) -> Value {
+    with(json!({ "model_type": "lfm2", "num_hidden_layers": 4 }), &more)
+}
+
+fn with(mut keys: Value, more: &Value) -> Value {
+    keys.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    keys
+}
+
 #[test]
 fn layers_are_what_the_keys_say() {
-    let next = |keys: Value| {
-        let mut json = json!({ "model_type": "qwen3_next", "num_hidden_layers": 5, "num_experts": 4,
-            "num_experts_per_tok": 2 });
-        json.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
-        json
-    };
     let layers = |keys| mixers(&read(&next(keys)).unwrap());
     assert_eq!(layers(json!({})), "dddad");
     assert_eq!(layers(json!({ "full_attention_interval": 2 })), "dadad");
@@ -236,12 +248,10 @@ fn layers_are_what_the_keys_say() {
     assert_eq!(sparse(json!({ "mlp_only_layers": [1] })), [true, false, true, true, true]);
     assert_eq!(sparse(json!({ "decoder_sparse_step": 2 })), [false, true, false, true, false]);
     assert_eq!(sparse(json!({ "num_experts": 0 })), [false; 5]);
+}
 
-    let lfm2 = |keys: Value| {
-        let mut json = json!({ "model_type": "lfm2", "num_hidden_layers": 4 });
-        json.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
-        json
-    };
+#[test]
+fn convolutions_are_where_the_keys_say() {
     let spec =
         read(&lfm2(json!({ "full_attn_idxs": [1, 3], "conv_L_cache": 5, "conv_bias": true }))).unwrap();
     assert_eq!(mixers(&spec), "caca");
@@ -260,7 +270,10 @@ fn layers_are_what_the_keys_say() {
         1000
     );
     assert_eq!(inner(json!({ "intermediate_size": 1000, "block_auto_adjust_ff_dim": false })), 1000);
+}
 
+#[test]
+fn keys_of_recurrent_layers_that_cannot_be_are_refused() {
     refused(
         &next(json!({ "linear_num_value_heads": 24, "linear_conv_kernel_dim": 0, "layer_types": ["conv"] })),
         &[

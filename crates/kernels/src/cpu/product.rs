@@ -13,7 +13,7 @@ use half::bf16;
 use super::buffer::Parts;
 use super::groups::{Pack, Panels};
 use super::input::Input;
-use super::isa::groups::{Int4, Int4Affine, Int8Groups};
+use super::isa::groups::{Int8Groups, Nibbles};
 use super::isa::{Ahead, FloatPanels, Isa, PANEL, PANEL_AHEAD, Panel, QuantizedBlocks, Signed, Stored};
 use super::matrix::{Numbers, Weight};
 use super::rows::{self, Rows};
@@ -148,19 +148,21 @@ fn multiply_task<I: Isa>(
                 }
             }
         }
-        Numbers::Int8Groups(weights) => {
-            let len = weights.panel(0).len();
-            tiles(|ahead| Groups { input, weights, order, ahead }, rows, (order, len), out);
-        }
-        Numbers::Int4(weights) => {
-            let len = weights.panel(0).len();
-            tiles(|ahead| Groups { input, weights, order, ahead }, rows, (order, len), out);
-        }
-        Numbers::Int4Affine(weights) => {
-            let len = weights.panel(0).len();
-            tiles(|ahead| Groups { input, weights, order, ahead }, rows, (order, len), out);
-        }
+        Numbers::Int8Groups(weights) => grouped(input, weights, (order, rows), out),
+        Numbers::Int4(weights) => grouped(input, weights, (order, rows), out),
+        Numbers::Int4Affine(weights) => grouped(input, weights, (order, rows), out),
     }
+}
+
+/// Multiplies rows with the panels of a task whose weights are in groups.
+fn grouped<I: Isa, F: Multiply<I>>(
+    input: &Input,
+    weights: &Panels<F>,
+    (order, rows): (Order, Range<usize>),
+    out: &mut Output<'_, I>,
+) {
+    let len = weights.panel(0).len();
+    tiles(|ahead| Groups { input, weights, order, ahead }, rows, (order, len), out);
 }
 
 /// How many of a group's `count` panels a task multiplies: a multiple of [`STEP`]. `work` is that of all groups, which
@@ -322,7 +324,10 @@ trait Multiply<I: Isa>: Pack {
     ) -> [[[f32; PANEL]; T]; R];
 }
 
-impl<I: Isa> Multiply<I> for Int4 {
+impl<I: Isa, const AFFINE: bool> Multiply<I> for Nibbles<AFFINE>
+where
+    Self: Pack,
+{
     const SHAPES: [(usize, usize); 2] = I::INT4;
 
     fn multiply<const R: usize, const T: usize>(
@@ -331,20 +336,7 @@ impl<I: Isa> Multiply<I> for Int4 {
         w: [&[u8]; T],
         ahead: Ahead,
     ) -> [[[f32; PANEL]; T]; R] {
-        isa.int4(x, w, ahead)
-    }
-}
-
-impl<I: Isa> Multiply<I> for Int4Affine {
-    const SHAPES: [(usize, usize); 2] = I::INT4;
-
-    fn multiply<const R: usize, const T: usize>(
-        isa: I,
-        x: [Signed<'_>; R],
-        w: [&[u8]; T],
-        ahead: Ahead,
-    ) -> [[[f32; PANEL]; T]; R] {
-        isa.int4_affine(x, w, ahead)
+        isa.int4::<AFFINE, R, T>(x, w, ahead)
     }
 }
 

@@ -399,16 +399,18 @@ fn divisors_of_frequencies_that_cannot_be_read_are_refused() {
     }
 }
 
+/// The spec of a case without the keys that end so; `-` for none.
+fn without(case: &str, key: &str) -> Spec {
+    let mut file = file(&cases()[case]);
+    let before = file.keys.len();
+    file.keys.retain(|(known, _)| !known.ends_with(key.as_bytes()));
+    assert!(key == "-" || file.keys.len() < before, "{case} has no {key}");
+    read_gguf(&open(&file)).unwrap()
+}
+
 /// What a file does not say is off, or as llama.cpp has it, whatever the classes of transformers assume.
 #[test]
 fn what_is_not_said_is_not_that_of_the_class() {
-    let without = |case: &str, key: &str| {
-        let mut file = file(&cases()[case]);
-        let before = file.keys.len();
-        file.keys.retain(|(known, _)| !known.ends_with(key.as_bytes()));
-        assert!(key == "-" || file.keys.len() < before, "{case} has no {key}");
-        read_gguf(&open(&file)).unwrap()
-    };
     let windows = |spec: &Spec| {
         let window = |layer: &Layer| match &layer.mixer {
             Mixer::Attention(attention) => attention.window,
@@ -441,6 +443,10 @@ fn what_is_not_said_is_not_that_of_the_class() {
         let spec = read_gguf(&open(&file)).unwrap();
         assert_eq!((spec.eos, spec.bos), (vec![], None), "{case}");
     }
+}
+
+#[test]
+fn scales_that_are_not_said_are_not_those_of_the_class() {
     // The scale of scores.
     let granite = without("granite", ".attention.scale");
     let Mixer::Attention(attention) = &granite.layers[0].mixer else { panic!("{granite:?}") };

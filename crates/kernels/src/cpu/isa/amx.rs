@@ -153,22 +153,13 @@ impl Isa for Amx {
         self.0.panels(x, w, ahead)
     }
 
-    fn int4<const R: usize, const T: usize>(
+    fn int4<const AFFINE: bool, const R: usize, const T: usize>(
         self,
         x: [Signed<'_>; R],
         w: [&[u8]; T],
         ahead: Ahead,
     ) -> [[[f32; PANEL]; T]; R] {
-        self.0.int4(x, w, ahead)
-    }
-
-    fn int4_affine<const R: usize, const T: usize>(
-        self,
-        x: [Signed<'_>; R],
-        w: [&[u8]; T],
-        ahead: Ahead,
-    ) -> [[[f32; PANEL]; T]; R] {
-        self.0.int4_affine(x, w, ahead)
+        self.0.int4::<AFFINE, R, T>(x, w, ahead)
     }
 
     fn int8_groups<const R: usize, const T: usize>(

@@ -254,29 +254,28 @@ unsafe fn finished<L: Lanes, const R: usize, const T: usize>(
 /// Writes the methods of [`Isa`](super::Isa) that multiply with groups, compiled with `$features`.
 macro_rules! stamp_groups {
     ($lanes:ty, $features:literal) => {
-        crate::cpu::isa::groups::stamp_groups!(int4, Int4, $lanes, $features);
-        crate::cpu::isa::groups::stamp_groups!(int4_affine, Int4Affine, $lanes, $features);
-        crate::cpu::isa::groups::stamp_groups!(int8_groups, Int8Groups, $lanes, $features);
+        crate::cpu::isa::groups::stamp_groups!(int4, Nibbles<AFFINE>, (AFFINE: bool), $lanes, $features);
+        crate::cpu::isa::groups::stamp_groups!(int8_groups, Int8Groups, (), $lanes, $features);
     };
-    ($name:ident, $format:ident, $lanes:ty, $features:literal) => {
-        fn $name<const R: usize, const T: usize>(
+    ($name:ident, $format:ident $(<$of:ident>)?, ($($param:ident: $of_type:ty)?), $lanes:ty, $features:literal) => {
+        fn $name<$(const $param: $of_type,)? const R: usize, const T: usize>(
             self,
             x: [crate::cpu::isa::groups::Signed<'_>; R],
             w: [&[u8]; T],
             ahead: crate::cpu::isa::Ahead,
         ) -> [[[f32; 16]; T]; R] {
             #[target_feature(enable = $features)]
-            fn stamped<const R: usize, const T: usize>(
+            fn stamped<$(const $param: $of_type,)? const R: usize, const T: usize>(
                 x: [crate::cpu::isa::groups::Signed<'_>; R],
                 w: [&[u8]; T],
                 ahead: crate::cpu::isa::Ahead,
             ) -> [[[f32; 16]; T]; R] {
                 use crate::cpu::isa::groups;
                 // SAFETY: this function is compiled for these instructions.
-                unsafe { groups::products::<groups::$format, $lanes, R, T>(x, w, ahead) }
+                unsafe { groups::products::<groups::$format $(<$of>)?, $lanes, R, T>(x, w, ahead) }
             }
             // SAFETY: the token proves that the processor has the instructions.
-            unsafe { stamped(x, w, ahead) }
+            unsafe { stamped::<$($param,)? R, T>(x, w, ahead) }
         }
     };
 }

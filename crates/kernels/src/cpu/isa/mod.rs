@@ -118,15 +118,9 @@ pub trait Isa: Copy + Send + Sync + 'static {
         unreachable!("{} has no matrix unit", Self::NAME)
     }
 
-    /// The products of quantised rows with 4-bit panels, each a stream of blocks as [`groups`] says.
-    fn int4<const R: usize, const T: usize>(
-        self,
-        x: [Signed<'_>; R],
-        w: [&[u8]; T],
-        ahead: Ahead,
-    ) -> [[[f32; 16]; T]; R];
-    /// The same with panels that have offsets.
-    fn int4_affine<const R: usize, const T: usize>(
+    /// The products of quantised rows with 4-bit panels, each a stream of blocks as [`groups`] says, with offsets where
+    /// `AFFINE`.
+    fn int4<const AFFINE: bool, const R: usize, const T: usize>(
         self,
         x: [Signed<'_>; R],
         w: [&[u8]; T],

@@ -4,7 +4,7 @@ use std::array;
 
 use half::bf16;
 
-use super::groups::{self, Int4, Int4Affine, Int8Groups};
+use super::groups::{self, Int8Groups, Nibbles};
 use super::{Ahead, FloatPanels, GROUP, Isa, Lanes, PANEL, Panel, Quantized, Signed, Stored};
 
 /// No special instructions.
@@ -38,24 +38,14 @@ impl Isa for Scalar {
         unsafe { super::panels::<Self, false, R, T>(x, w, ahead) }
     }
 
-    fn int4<const R: usize, const T: usize>(
+    fn int4<const AFFINE: bool, const R: usize, const T: usize>(
         self,
         x: [Signed<'_>; R],
         w: [&[u8]; T],
         ahead: Ahead,
     ) -> [[[f32; 16]; T]; R] {
         // SAFETY: needs no special instructions.
-        unsafe { groups::products::<Int4, Self, R, T>(x, w, ahead) }
-    }
-
-    fn int4_affine<const R: usize, const T: usize>(
-        self,
-        x: [Signed<'_>; R],
-        w: [&[u8]; T],
-        ahead: Ahead,
-    ) -> [[[f32; 16]; T]; R] {
-        // SAFETY: needs no special instructions.
-        unsafe { groups::products::<Int4Affine, Self, R, T>(x, w, ahead) }
+        unsafe { groups::products::<Nibbles<AFFINE>, Self, R, T>(x, w, ahead) }
     }
 
     fn int8_groups<const R: usize, const T: usize>(
